@@ -1,0 +1,1 @@
+"""What is counted, and the ways out: vLLM's own statistics, Prometheus and OTLP."""
