@@ -1,0 +1,165 @@
+"""The READ barrier: where it stands in a step, and the waiting itself.
+
+A barrier returns only when every read it covers is terminal, or its deadline passes. It waits on
+events where mori offers them (``IOEngine.wait_all`` or ``TransferStatus.WaitFor``, amd-mori 1.2.0
+and newer) and polls briefly where not. What it reports is what the statuses say afterwards, never
+a return code.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moriio_observed.reads import Read, ReadLedger, ReadState
+
+__all__ = ["Era", "Outcome", "Placement", "Waiter", "place"]
+
+SLICE_S = 1.0
+"""Longest uninterrupted wait inside mori, seconds: a signal to the process is seen this soon."""
+
+POLL_FIRST_S = 0.000_02
+POLL_LONGEST_S = 0.000_2
+
+
+class Era(enum.Enum):
+    """Which READ barrier an upstream release has of its own."""
+
+    LAYER = "layer"
+    """0.28 to 0.30: each layer, except under FULL graphs."""
+    LAYER_AND_STEP = "layer and step"
+    """0.31 and 0.32: each layer; before the forward under a FULL graph that it can see."""
+    STEP = "step"
+    """0.33: before the forward, always."""
+    UNKNOWN = "unknown"
+    """A release we cannot read."""
+
+
+class Placement(enum.Enum):
+    """Where the effective barrier stands."""
+
+    UPSTREAM = "upstream"
+    """Upstream's own waits, untouched."""
+    LAYER = "layer"
+    """Ours, in each layer's hook; nothing waits under a FULL graph."""
+    STEP = "step"
+    """Ours, before the forward, for every read."""
+    EVIDENCE = "evidence"
+    """Ours, in the layer hooks seen to fire in this kind of step, before the forward otherwise."""
+    OFF = "off"
+    """No wait at all."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether upstream's own waits are bypassed."""
+        return self is not Placement.UPSTREAM
+
+    def protects_full_graphs(self, era: Era, *, hidden_full: bool) -> bool:
+        """Whether a FULL graph step waits for its reads.
+
+        Args:
+            era: Upstream's barrier.
+            hidden_full: Whether the model runner hides FULL from connectors (Model Runner V2).
+        """
+        if self is Placement.UPSTREAM:
+            return era is Era.STEP or (era is Era.LAYER_AND_STEP and not hidden_full)
+        return self in (Placement.STEP, Placement.EVIDENCE)
+
+
+def place(setting: str, era: Era) -> Placement:
+    """The effective barrier for the setting ``barrier`` on a release of `era`."""
+    if setting == "auto":
+        if era is Era.STEP:
+            return Placement.STEP
+        return Placement.UPSTREAM if era is Era.UNKNOWN else Placement.EVIDENCE
+    return Placement(setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a barrier call ended.
+
+    Attributes:
+        waited_s: Seconds in the call.
+        landed: Reads newly seen landed.
+        failed: Reads newly seen failed.
+        in_flight: Reads still in flight when the deadline passed.
+    """
+
+    waited_s: float
+    landed: int
+    failed: int
+    in_flight: int
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the deadline passed with reads in flight."""
+        return self.in_flight > 0
+
+
+class Waiter:
+    """Waits until reads are terminal.
+
+    Args:
+        ledger: Where the reads are kept.
+        timeout_s: Seconds after which a call gives up.
+        wait_all: ``IOEngine.wait_all(statuses, timeout_ms=)``, where mori has it.
+        clock: A monotonic clock, seconds.
+        sleep: Sleeps for seconds; only used where mori has no event to wait for.
+    """
+
+    def __init__(
+        self,
+        ledger: ReadLedger,
+        timeout_s: float,
+        *,
+        wait_all: Callable[..., Any] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._ledger = ledger
+        self.timeout_s = timeout_s
+        self._wait_all = wait_all
+        self._clock = clock
+        self._sleep = sleep
+
+    def wait(self, reads: Collection[Read]) -> Outcome:
+        """Block until every read has landed or failed, or the deadline passes.
+
+        A failed read ends the wait for itself only: healthy reads of other requests are still
+        waited for.
+        """
+        started = self._clock()
+        deadline = started + self.timeout_s
+        covered = list(reads)
+        landed = 0
+        pending = covered
+        pause = POLL_FIRST_S
+        while True:
+            landed += self._ledger.look(pending)
+            pending = [read for read in pending if read.state is ReadState.IN_FLIGHT]
+            remaining = deadline - self._clock()
+            if not pending or remaining <= 0:
+                break
+            pause = self._block(pending, min(remaining, SLICE_S), pause)
+        failed = sum(read.state is ReadState.FAILED for read in covered)
+        for read in pending:
+            read.missed = "timeout"
+        return Outcome(self._clock() - started, landed, failed, len(pending))
+
+    def _block(self, pending: Sequence[Read], longest_s: float, pause: float) -> float:
+        """Wait for news of `pending`, for `longest_s` at most; return the next polling pause."""
+        timeout_ms = math.ceil(longest_s * 1000)
+        if self._wait_all is not None:
+            self._wait_all([read.status for read in pending], timeout_ms=timeout_ms)
+            return pause
+        wait_for = getattr(pending[0].status, "WaitFor", None)
+        if wait_for is not None:
+            wait_for(timeout_ms)
+            return pause
+        self._sleep(min(pause, longest_s))
+        return min(pause * 2, POLL_LONGEST_S)

@@ -1,0 +1,332 @@
+"""The connector that vLLM loads: upstream's MoRIIOConnector with its READ barrier observed.
+
+Only wiring. What is known of upstream stands in ``upstream.py``, what a step is in
+``observer.py``, what is counted in ``telemetry``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import MoRIIOConnector
+
+from moriio_observed import __version__, config, upstream
+from moriio_observed.barrier import Era, Placement, Waiter, place
+from moriio_observed.observer import ID_LIMIT, ReadObserver
+from moriio_observed.reads import ReadLedger
+from moriio_observed.registration import register
+from moriio_observed.release import check_release
+from moriio_observed.telemetry.aggregate import Aggregate, Payload, make_key
+from moriio_observed.telemetry.catalog import CATALOG
+from moriio_observed.telemetry.read_metrics import ReadMetrics
+from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedStats
+
+__all__ = ["ObservedMoRIIOConnector"]
+
+logger = logging.getLogger("vllm.moriio_observed")
+
+FLUSH_S = 1.0
+"""A step with nothing to say sends what was counted at most this often, seconds."""
+
+_ACTIONS = {"recompute": "recomputed", "fail": "failed"}
+
+
+class _AlwaysArmed:
+    """Stands in for an observer where upstream's layer hook must run untouched."""
+
+    armed = True
+
+
+class _NeverArmed:
+    """Stands in for an observer where upstream's layer hook has nothing to do."""
+
+    armed = False
+
+
+class ObservedMoRIIOConnector(MoRIIOConnector):
+    """MoRIIOConnector that says for every step whether attention ran on landed KV only."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        transfer_config = vllm_config.kv_transfer_config
+        settings = config.parse(
+            transfer_config.kv_connector_extra_config.get("observed"), os.environ
+        )
+        seams = upstream.Seams.detect()
+        check_release(settings, seams)
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._reads = upstream.is_read_consumer(transfer_config)
+        self._flushed_at = time.monotonic()
+        self._news = False
+        self._hooks: upstream.Hooks | None = None
+        self._observer: ReadObserver | None = None
+        self._watch: Any = _NeverArmed
+        if role is KVConnectorRole.SCHEDULER:
+            self._aggregate = Aggregate(source="scheduler")
+            return
+        worker = self.connector_worker
+        self._aggregate = Aggregate(
+            source=f"rank {getattr(worker, '_rank', worker.tp_rank)}",
+            tp_rank=str(worker.tp_rank),
+            wait_buckets=settings.wait_buckets,
+        )
+        self._hook(vllm_config, settings, seams)
+
+    def _hook(self, vllm_config: Any, settings: config.Settings, seams: upstream.Seams) -> None:
+        transfer_config = vllm_config.kv_transfer_config
+        placement = place(settings.barrier, seams.era)
+        hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
+        for hook, installed in seams.hooks.items():
+            self._aggregate.gauge("hook_installed", hook=hook).set(int(installed))
+        if seams.era is Era.UNKNOWN:
+            self._watch = _AlwaysArmed
+            logger.error(
+                "This vLLM's MoRIIO connector is not one that moriio_observed knows (missing: %s); "
+                "it runs as upstream wrote it and its reads are not observed.",
+                ", ".join(seams.missing),
+            )
+            return
+        if not self._reads:
+            hooks.install(None)
+            return
+        timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
+        ledger = ReadLedger()
+        self._observer = self._watch = ReadObserver(
+            placement=placement,
+            era=seams.era,
+            ledger=ledger,
+            waiter=Waiter(ledger, timeouts.transfer_timeout, wait_all=hooks.wait_all()),
+            metrics=ReadMetrics(
+                self._aggregate,
+                max_remotes=settings.max_remotes,
+                per_layer=settings.per_layer,
+            ),
+            action=_ACTIONS[transfer_config.kv_load_failure_policy],
+        )
+        hooks.install(self._observer)
+        warning = upstream.effective_warning(placement, seams.era, vllm_config)
+        if warning:
+            logger.warning(warning)
+        logger.info("moriio_observed %s: effective barrier %r", __version__, placement.value)
+
+    # The scheduler side.
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> Any:
+        """As upstream; tokens claimed as external that no read will fill are counted."""
+        result = super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if self._reads and upstream.claims_phantom(
+            self.connector_scheduler, request, num_external_tokens
+        ):
+            cause = upstream.phantom_cause(request)
+            self._aggregate.counter("phantom_hits_total", cause=cause, action="reported").inc()
+            self._news = True
+            logger.warning(
+                "moriio_phantom_hit %s",
+                json.dumps(
+                    {
+                        "request_id": request.request_id[:ID_LIMIT],
+                        "cause": cause,
+                        "tokens": num_external_tokens,
+                        "action": "reported",
+                    }
+                ),
+            )
+        return result
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        """As upstream; the worker also learns who takes part in the step."""
+        metadata = super().build_connector_meta(scheduler_output)
+        if self._reads:
+            upstream.attach_notes(metadata, scheduler_output)
+        return metadata
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """As upstream; sends that expired with nobody having released them are counted."""
+        if not self._reads and (expired := upstream.expired_sends(self.connector_scheduler)):
+            self._aggregate.counter("deferred_sends_expired_total").inc(expired)
+            self._news = True
+        super().update_connector_output(connector_output)
+
+    # The worker side, in the order of a step.
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        """As upstream; layers without a layer hook become known."""
+        super().register_kv_caches(kv_caches)
+        if self._observer is not None and self._hooks is not None:
+            self._observer.hookless = frozenset(self._hooks.hookless_layers())
+
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        """As upstream; a step begins."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._observer is not None and self._hooks is not None:
+            notes = upstream.read_notes(connector_metadata)
+            self._hooks.tell(self._observer.begin_step, notes, upstream.bound_mode(notes))
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """As upstream; before the forward, what no layer hook will wait for is waited for.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or hooks.broken:
+            super().start_load_kv(forward_context, **kwargs)
+            return
+        notes = upstream.read_notes(self._connector_metadata)
+        if notes.loads_before_forward is False:
+            hooks.tell(observer.end_forward)
+            super().start_load_kv(forward_context, **kwargs)
+            return
+        super().start_load_kv(forward_context, **kwargs)
+        if hooks.broken:
+            return
+        try:
+            outcome = observer.before_forward(upstream.runtime_mode(forward_context, kwargs, notes))
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            hooks.step_back(error)
+            hooks.wait_for_everything()
+            return
+        hooks.refuse_incomplete("step", outcome)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Wait for one layer's reads; nothing but one look where none is in flight."""
+        if self._watch.armed:
+            self._at_layer(layer_name)
+
+    def _at_layer(self, layer_name: str) -> None:
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or hooks.broken:
+            super().wait_for_layer_load(layer_name)
+            return
+        if observer.placement is Placement.UPSTREAM:
+            started = time.perf_counter()
+            super().wait_for_layer_load(layer_name)
+            waited_s = time.perf_counter() - started
+            hooks.tell(observer.upstream_waited_at_layer, layer_name, waited_s)
+            return
+        try:
+            outcome = observer.at_layer(layer_name)
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            hooks.step_back(error)
+            super().wait_for_layer_load(layer_name)
+            return
+        hooks.refuse_incomplete("layer", outcome)
+
+    def get_finished(self, finished_req_ids: set[str]) -> Any:
+        """As upstream; the requests the scheduler has finished take part no more."""
+        self._finish(finished_req_ids)
+        return super().get_finished(finished_req_ids)
+
+    if hasattr(MoRIIOConnector, "get_transfer_results"):
+
+        def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+            """As upstream; the requests the scheduler has finished take part no more."""
+            self._finish(finished_req_ids)
+            return super().get_transfer_results(finished_req_ids)
+
+    def _finish(self, request_ids: set[str]) -> None:
+        if request_ids and self._observer is not None and self._hooks is not None:
+            self._hooks.tell(self._observer.finish, request_ids)
+
+    def get_block_ids_with_load_errors(self) -> Any:
+        """As upstream; the blocks reported are counted."""
+        blocks = super().get_block_ids_with_load_errors()
+        if blocks and self._observer is not None:
+            self._observer.metrics.load_errors(len(blocks))
+        return blocks
+
+    def shutdown(self) -> None:
+        """As upstream; the hooks are taken away."""
+        super().shutdown()
+        if self._hooks is not None:
+            self._hooks.uninstall()
+            self._watch, self._observer = _AlwaysArmed, None
+
+    # The way out.
+
+    def get_kv_connector_stats(self) -> ObservedStats | None:
+        """What was counted since the last step that had something to say, else None."""
+        if self._hooks is not None and self._observer is not None:
+            for reason in self._hooks.peer_failures():
+                self._observer.metrics.peer_failed(reason)
+                self._news = True
+            self._news = self._observer.take_news() or self._news
+        now = time.monotonic()
+        if not self._news and now - self._flushed_at < FLUSH_S:
+            return None
+        self._news = False
+        self._flushed_at = now
+        if self._observer is not None:
+            self._observer.gauge()
+        if self.connector_scheduler is not None and not self._reads:
+            self._aggregate.gauge("deferred_sends").set(
+                upstream.deferred_sends(self.connector_scheduler)
+            )
+        delta = self._aggregate.delta()
+        return None if delta is None else ObservedStats(data=delta)
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: Payload | None = None) -> ObservedStats:
+        """Make statistics of what came over the wire."""
+        return ObservedStats() if data is None else ObservedStats(data=data)
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> ObservedPromMetrics:
+        """Make the metrics of the API server's /metrics, all zero-initialised."""
+        settings = config.parse(
+            vllm_config.kv_transfer_config.kv_connector_extra_config.get("observed"), os.environ
+        )
+        return ObservedPromMetrics(
+            vllm_config,
+            metric_types,
+            labelnames,
+            per_engine_labelvalues,
+            settings=settings,
+            layers=upstream.layer_count(vllm_config),
+            tp_ranks=vllm_config.parallel_config.tensor_parallel_size,
+            static=_static_gauges(vllm_config, settings),
+        )
+
+
+def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, float]:
+    """The gauges that follow from the configuration, by payload key."""
+    transfer_config = vllm_config.kv_transfer_config
+    era = upstream.Seams.detect().era
+    placement = place(settings.barrier, era)
+    timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
+    graphs, has_full = upstream.cudagraph_mode(vllm_config)
+    info = {
+        "role": str(transfer_config.kv_role),
+        "mode": upstream.mode_name(transfer_config),
+        "cudagraph_mode": graphs,
+        "barrier": placement.value if settings.barrier == "auto" else settings.barrier,
+        "guard": settings.guard,
+        "vllm_version": upstream.vllm_version(),
+        "mori_version": upstream.mori_version(),
+        "version": __version__,
+    }
+    gauges = {
+        make_key("config_info", tuple(info[name] for name in CATALOG["config_info"].labels)): 1.0,
+        "transfer_timeout_seconds": timeouts.transfer_timeout,
+        "recv_abort_timeout_seconds": timeouts.recv_abort_timeout,
+        "defer_timeout_seconds": timeouts.defer_timeout,
+    }
+    if has_full and upstream.is_read_consumer(transfer_config):
+        gauges["full_graph_protected"] = float(
+            placement.protects_full_graphs(era, hidden_full=upstream.hides_full(vllm_config))
+        )
+    return gauges
+
+
+register()

@@ -1,0 +1,448 @@
+"""The ledger of reads: every READ from its posting to its end, and the verdict of a step.
+
+A *read* is one posted RDMA READ: one layer of one request. The ledger learns of reads when
+upstream posts them, of landings when somebody looks at their statuses at a moment that counts, and
+of their end when upstream drops the request. At the end of a forward step it says which reads the
+forward may have consumed before they had verifiably landed, why, how certain that is, and which
+requests are exposed.
+
+Nothing here knows vLLM, torch or mori: a status is any object with ``Succeeded()`` and
+``Failed()``. Indexed by layer and by request, so that a step costs what changed in it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = [
+    "CAUSES",
+    "Exposure",
+    "LateReads",
+    "Read",
+    "ReadLedger",
+    "ReadState",
+    "RequestReads",
+    "Settled",
+    "Status",
+    "Verdict",
+]
+
+CAUSES = ("failed", "timeout", "gave_up", "full_graph", "no_barrier")
+"""Why a read was unlanded; the first that applies names the step and the request."""
+
+_RANK = {cause: rank for rank, cause in enumerate(CAUSES)}
+
+LATE_LOOKS_PER_STEP = 64
+"""How many reads that outlived their request are looked at in one step."""
+
+LATE_WATCH_S = 600.0
+"""How long after its posting a read that outlived its request is still watched, seconds."""
+
+
+class Status(Protocol):
+    """What the ledger needs of a mori ``TransferStatus``."""
+
+    def Succeeded(self) -> bool:  # noqa: N802  (mori's name)
+        """Whether the bytes have landed."""
+
+    def Failed(self) -> bool:  # noqa: N802  (mori's name)
+        """Whether the transfer ended in an error."""
+
+
+class ReadState(enum.Enum):
+    """Where a read stands, as far as somebody has looked."""
+
+    IN_FLIGHT = "in flight"
+    LANDED = "landed"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """One posted READ.
+
+    Attributes:
+        request: The reads of the same request.
+        layer: Index of the layer in the model.
+        layer_name: Upstream's name of that layer.
+        status: mori's handle.
+        state: The last state seen.
+        missed: Why a barrier that covered this read returned without it, if one did.
+    """
+
+    request: RequestReads
+    layer: int
+    layer_name: str
+    status: Status
+    state: ReadState = ReadState.IN_FLIGHT
+    missed: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RequestReads:
+    """The reads of one request.
+
+    Attributes:
+        request_id: vLLM's id of the request.
+        remote: The engine the bytes come from.
+        posted_at: Clock reading when the first read was posted, seconds.
+        nbytes: Bytes of all its reads.
+        open: Reads nobody has seen terminal yet, in posting order (a dict for its O(1) removal).
+        failed: Reads seen failed.
+        total: How many reads were posted.
+        exposure: What the first judgement with an unlanded read said.
+        gone: Whether the scheduler has finished the request.
+    """
+
+    request_id: str
+    remote: str
+    posted_at: float
+    nbytes: int
+    open: dict[Read, None] = field(default_factory=dict)
+    failed: list[Read] = field(default_factory=list)
+    total: int = 0
+    exposure: Exposure | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A request that took part in a step with at least one unlanded read.
+
+    Attributes:
+        request_id: vLLM's id of the request.
+        cause: The first of `CAUSES` among its unlanded reads.
+        certain: Whether a read was still in flight, or failed, when the forward ended.
+        layers: Indices of the layers whose reads were unlanded, ascending.
+    """
+
+    request_id: str
+    cause: str
+    certain: bool
+    layers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What one forward step consumed.
+
+    Attributes:
+        unlanded: Number of reads first found unlanded in this step, by (cause, certain).
+        exposures: Requests first exposed in this step.
+        cause: Why the step was unprotected; None for a protected step.
+        certain: Whether any of its unlanded reads certainly had not landed.
+        landed: Reads first seen landed while judging.
+    """
+
+    unlanded: dict[tuple[str, bool], int] = field(default_factory=dict)
+    exposures: list[Exposure] = field(default_factory=list)
+    cause: str | None = None
+    certain: bool = False
+    landed: int = 0
+
+    def _blame(self, cause: str, *, certain: bool) -> None:
+        if self.cause is None or _RANK[cause] < _RANK[self.cause]:
+            self.cause = cause
+        self.certain = self.certain or certain
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How the reads of a request that upstream dropped had ended.
+
+    Attributes:
+        request: The request.
+        landed: Reads first seen landed now.
+        failed: Every read of the request that failed.
+        aborted: Reads given up while in flight because ``recv_abort_timeout`` passed.
+        late: Reads that landed after the request had been finished by the scheduler.
+    """
+
+    request: RequestReads
+    landed: int = 0
+    failed: tuple[Read, ...] = ()
+    aborted: int = 0
+    late: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LateReads:
+    """What became of reads that outlived their request.
+
+    Attributes:
+        late: Reads that landed late.
+        landed: Those of them that had not been counted as aborted.
+        failed: Reads that failed and had not been counted as aborted.
+        expired: Reads no longer watched, that had not been counted as aborted.
+    """
+
+    late: int
+    landed: int
+    failed: tuple[Read, ...]
+    expired: int
+
+
+class ReadLedger:
+    """Every read that is not known to have ended, by layer and by request."""
+
+    def __init__(self) -> None:
+        self.open_by_layer: dict[str, dict[Read, None]] = {}
+        self.in_flight = 0
+        self._requests: dict[str, RequestReads] = {}
+        self._fresh: dict[str, RequestReads] = {}
+        self._exposed: dict[str, RequestReads] = {}
+        self._late: deque[Read] = deque()
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._requests
+
+    def __bool__(self) -> bool:
+        return bool(self._requests) or bool(self._late)
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether reads wait for their first judgement."""
+        return bool(self._fresh)
+
+    def post(
+        self,
+        request_id: str,
+        remote: str,
+        reads: Iterable[tuple[int, str, Status]],
+        *,
+        nbytes: int,
+        posted_at: float,
+    ) -> RequestReads | None:
+        """Enter the reads of one request as (layer index, layer name, status).
+
+        A request that posts again replaces its earlier reads: whatever of them is still in
+        flight is watched until it lands late. Returns None if there was nothing to enter.
+        """
+        request = RequestReads(request_id, remote, posted_at, nbytes)
+        for layer, layer_name, status in reads:
+            read = Read(request, layer, layer_name, status)
+            request.open[read] = None
+            self.open_by_layer.setdefault(layer_name, {})[read] = None
+        if not request.open:
+            return None
+        if (earlier := self._requests.get(request_id)) is not None:
+            self._forget(earlier)
+            self._watch(earlier.open)
+        request.total = len(request.open)
+        self.in_flight += request.total
+        self._requests[request_id] = request
+        self._fresh[request_id] = request
+        return request
+
+    def look(self, reads: Iterable[Read]) -> int:
+        """Look at reads at a moment that counts as confirmation; return how many had landed."""
+        landed = 0
+        for read in list(reads):
+            if read.state is ReadState.IN_FLIGHT and self._advance(read) is ReadState.LANDED:
+                landed += 1
+        return landed
+
+    def open_reads(self) -> Iterator[Read]:
+        """Every read nobody has seen terminal, request by request."""
+        for request in self._requests.values():
+            yield from request.open
+
+    def look_before_forward(self, *, fresh: bool) -> int:
+        """Confirm what has landed before the forward; return how many were newly seen landed.
+
+        Of an exposed request only the reads up to the first one in flight are looked at: one is
+        enough to know that it is still exposed.
+
+        Args:
+            fresh: Whether reads not judged yet are looked at too: not needed where a barrier is
+                certain to look at each.
+        """
+        landed = 0
+        if fresh:
+            for request in list(self._fresh.values()):
+                landed += self.look(request.open)
+        for request in list(self._exposed.values()):
+            while request.open:
+                state = self._advance(next(iter(request.open)))
+                if state is ReadState.IN_FLIGHT:
+                    break
+                landed += state is ReadState.LANDED
+            if not request.open:
+                del self._exposed[request.request_id]
+        return landed
+
+    def finish(self, request_ids: Collection[str]) -> int:
+        """Note requests the scheduler has finished: they take part in no further step.
+
+        Returns how many of their reads were seen landed in time.
+        """
+        landed = 0
+        if not self._requests:
+            return landed
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is None or request.gone:
+                continue
+            request.gone = True
+            self._fresh.pop(request_id, None)
+            self._exposed.pop(request_id, None)
+            landed += self.look(request.open)
+        return landed
+
+    def judge(self, *, full_graph: bool, scheduled: Mapping[str, int] | None) -> Verdict:
+        """Say what the forward that just ended had consumed.
+
+        Args:
+            full_graph: Whether the forward was one replayed FULL graph.
+            scheduled: Tokens per request that took part; None if unknown (then every request
+                that has not finished did).
+        """
+        verdict = Verdict()
+        for request in list(self._fresh.values()):
+            if scheduled is None or request.request_id in scheduled:
+                self._judge_request(request, verdict, full_graph=full_graph)
+        self._judge_still_exposed(verdict, scheduled)
+        return verdict
+
+    def settle(self, request_id: str, *, done: bool) -> Settled | None:
+        """Close the account of a request that upstream has dropped.
+
+        Args:
+            request_id: The request.
+            done: Upstream saw all its reads landed; otherwise one of them failed or, if none
+                has, they were aborted.
+        """
+        request = self._requests.get(request_id)
+        if request is None:
+            return None
+        landed = 0
+        for read in list(request.open):
+            if done:
+                self._end(read, ReadState.LANDED)
+            landed += self._advance(read) is ReadState.LANDED
+        aborted = 0 if request.failed else len(request.open)
+        self._forget(request)
+        if aborted:
+            for read in request.open:
+                read.state = ReadState.ABORTED
+            self.in_flight -= aborted
+        self._watch(request.open)
+        late = landed if request.gone else 0
+        return Settled(request, landed, tuple(request.failed), aborted, late)
+
+    def late_landings(self, now: float) -> LateReads:
+        """Look at reads that outlived their request, some of them each step.
+
+        Args:
+            now: Clock reading, seconds; reads older than `LATE_WATCH_S` are no longer watched.
+        """
+        late = landed = expired = 0
+        failed: list[Read] = []
+        for _ in range(min(len(self._late), LATE_LOOKS_PER_STEP)):
+            read = self._late.popleft()
+            counted = read.state is ReadState.ABORTED
+            if read.status.Succeeded():
+                read.state = ReadState.LANDED
+                late += 1
+                landed += not counted
+            elif read.status.Failed():
+                read.state = ReadState.FAILED
+                if not counted:
+                    failed.append(read)
+            elif now - read.request.posted_at > LATE_WATCH_S:
+                read.state = ReadState.ABORTED
+                expired += not counted
+            else:
+                self._late.append(read)
+                continue
+            self.in_flight -= not counted
+        return LateReads(late, landed, tuple(failed), expired)
+
+    def oldest_posted_at(self) -> float | None:
+        """When the oldest request with an open read posted its first, or None."""
+        return min((r.posted_at for r in self._requests.values() if r.open), default=None)
+
+    def _judge_request(self, request: RequestReads, verdict: Verdict, *, full_graph: bool) -> None:
+        del self._fresh[request.request_id]
+        unlanded = list(request.open)
+        blamed: list[tuple[Read, str, bool]] = [(read, "failed", True) for read in request.failed]
+        for read in unlanded:
+            state = self._advance(read)
+            verdict.landed += state is ReadState.LANDED
+            if state is ReadState.FAILED:
+                cause = "failed"
+            else:
+                cause = read.missed or ("full_graph" if full_graph else "no_barrier")
+            blamed.append((read, cause, state is not ReadState.LANDED))
+        if not blamed:
+            return
+        for _, cause, certain in blamed:
+            key = (cause, certain)
+            verdict.unlanded[key] = verdict.unlanded.get(key, 0) + 1
+            verdict._blame(cause, certain=certain)
+        request.exposure = Exposure(
+            request.request_id,
+            min((cause for _, cause, _ in blamed), key=_RANK.__getitem__),
+            any(certain for _, _, certain in blamed),
+            tuple(sorted({read.layer for read, _, _ in blamed})),
+        )
+        verdict.exposures.append(request.exposure)
+        if request.open:
+            self._exposed[request.request_id] = request
+
+    def _judge_still_exposed(self, verdict: Verdict, scheduled: Mapping[str, int] | None) -> None:
+        """Find one request of an earlier step that is still exposed: one makes the step so."""
+        fresh = {exposure.request_id for exposure in verdict.exposures}
+        for request in list(self._exposed.values()):
+            if request.request_id in fresh or not request.open:
+                continue
+            if scheduled is not None and request.request_id not in scheduled:
+                continue
+            assert request.exposure is not None  # noqa: S101  (only exposed requests are here)
+            while request.open:
+                state = self._advance(next(iter(request.open)))
+                verdict.landed += state is ReadState.LANDED
+                verdict._blame(request.exposure.cause, certain=state is not ReadState.LANDED)
+                if state is not ReadState.LANDED:
+                    return
+
+    def _advance(self, read: Read) -> ReadState:
+        """Look at one read's status and move it if it has ended."""
+        if read.state is not ReadState.IN_FLIGHT:
+            return read.state
+        if read.status.Succeeded():
+            self._end(read, ReadState.LANDED)
+        elif read.status.Failed():
+            self._end(read, ReadState.FAILED)
+        return read.state
+
+    def _end(self, read: Read, state: ReadState) -> None:
+        read.state = state
+        request = read.request
+        del request.open[read]
+        if state is ReadState.FAILED:
+            request.failed.append(read)
+        self._unindex(read)
+        self.in_flight -= 1
+
+    def _unindex(self, read: Read) -> None:
+        peers = self.open_by_layer.get(read.layer_name)
+        if peers is not None and read in peers:
+            del peers[read]
+            if not peers:
+                del self.open_by_layer[read.layer_name]
+
+    def _forget(self, request: RequestReads) -> None:
+        for read in request.open:
+            self._unindex(read)
+        for index in (self._requests, self._fresh, self._exposed):
+            if index.get(request.request_id) is request:
+                del index[request.request_id]
+
+    def _watch(self, reads: Iterable[Read]) -> None:
+        self._late.extend(reads)

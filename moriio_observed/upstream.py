@@ -1,0 +1,633 @@
+"""Everything we know of vLLM's MoRIIO connector: the only module that touches its internals.
+
+Written for vLLM 0.28 to 0.33 by looking at what is there, never at version numbers. Hooks are
+mixins put in front of the class of the objects upstream has built, and taken away again; a
+release without one of the seams says so in `Seams.missing`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
+    MoRIIOConstants,
+    MoRIIOMode,
+    TransferError,
+    get_moriio_mode,
+)
+from vllm.forward_context import get_forward_context, is_forward_context_available
+
+from moriio_observed.barrier import Era, Outcome, Placement
+from moriio_observed.observer import FULL, Dropped, ReadObserver, StepNotes
+from moriio_observed.telemetry.aggregate import Aggregate
+
+__all__ = [
+    "Deadlines",
+    "Hooks",
+    "Seams",
+    "TransferError",
+    "attach_notes",
+    "bound_mode",
+    "deadlines",
+    "is_read_consumer",
+    "layer_index",
+    "mori_version",
+    "phantom_cause",
+    "read_notes",
+    "runtime_mode",
+    "vllm_version",
+]
+
+logger = logging.getLogger("vllm.moriio_observed")
+
+_NOTES = "moriio_observed_notes"
+_WORKER_SEAMS = ("_read_blocks", "_pop_done_transfers", "_moriio_handshake")
+_WRAPPER_SEAMS = (
+    "read_remote_data",
+    "waiting_for_transfer_complete",
+    "send_notify",
+    "_handle_release_message",
+)
+_PEER_FAILURES_PER_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What this release of vLLM lets us hold on to.
+
+    Attributes:
+        era: Which READ barrier it has of its own.
+        hooks: Each hook by name, and whether it can be installed here.
+        load_errors: Whether failed reads are reported to the scheduler.
+    """
+
+    era: Era
+    hooks: Mapping[str, bool]
+    load_errors: bool
+
+    @classmethod
+    def detect(cls) -> Seams:
+        """Look at the classes of the vLLM that is installed."""
+        worker = moriio_connector.MoRIIOConnectorWorker
+        wrapper = moriio_connector.MoRIIOWrapper
+        hooks = {name.lstrip("_"): hasattr(worker, name) for name in _WORKER_SEAMS}
+        hooks |= {name.lstrip("_"): hasattr(wrapper, name) for name in _WRAPPER_SEAMS}
+        layer = hasattr(worker, "wait_for_layer_load")
+        step = hasattr(worker, "_await_reads_issued_this_step")
+        hooks["barrier"] = layer or step
+        era = Era.UNKNOWN
+        if all(hooks.values()):
+            era = Era.STEP if not layer else Era.LAYER_AND_STEP if step else Era.LAYER
+        return cls(era, hooks, hasattr(worker, "get_block_ids_with_load_errors"))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The hooks that cannot be installed on this vLLM."""
+        return tuple(name for name, there in self.hooks.items() if not there)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Upstream's deadlines in force, seconds.
+
+    Attributes:
+        transfer_timeout: After which a barrier gives up.
+        recv_abort_timeout: After which a read in flight is given up.
+        defer_timeout: After which the prefill side frees blocks nobody released.
+    """
+
+    transfer_timeout: float
+    recv_abort_timeout: float
+    defer_timeout: float
+
+
+def deadlines(extra_config: Mapping[str, Any]) -> Deadlines:
+    """Read the deadlines as upstream does: up to 0.30 the abort limit is an environment variable.
+
+    Args:
+        extra_config: ``kv_connector_extra_config``.
+    """
+
+    def of(key: str, constant: str, otherwise: float) -> float:
+        return float(extra_config.get(key, getattr(MoRIIOConstants, constant, otherwise)))
+
+    legacy = os.environ.get("VLLM_MORIIO_TRANSFER_TIMEOUT_S")
+    constant = getattr(MoRIIOConstants, "DEFAULT_RECV_ABORT_TIMEOUT", None)
+    if constant is None:
+        abort = float(legacy or 120)
+    else:
+        abort = float(extra_config.get("recv_abort_timeout", legacy or constant))
+    return Deadlines(
+        transfer_timeout=of("transfer_timeout", "DEFAULT_TRANSFER_TIMEOUT", 30.0),
+        recv_abort_timeout=abort,
+        defer_timeout=of("defer_timeout", "DEFAULT_DEFER_TIMEOUT", 60.0),
+    )
+
+
+def mode_name(kv_transfer_config: Any) -> str:
+    """Return ``read`` or ``write``, as upstream understands the configuration."""
+    return str(get_moriio_mode(kv_transfer_config).value)
+
+
+def is_read_consumer(kv_transfer_config: Any) -> bool:
+    """Whether this configuration makes a decode engine that pulls KV cache by reads."""
+    return (
+        get_moriio_mode(kv_transfer_config) is MoRIIOMode.READ
+        and not kv_transfer_config.is_kv_producer
+    )
+
+
+def cudagraph_mode(vllm_config: Any) -> tuple[str, bool]:
+    """Return the configured CUDA graph mode's name and whether it has FULL graphs."""
+    mode = getattr(vllm_config.compilation_config, "cudagraph_mode", None)
+    if mode is None:
+        return "NONE", False
+    return mode.name, bool(mode.has_full_cudagraphs())
+
+
+def hides_full(vllm_config: Any) -> bool:
+    """Whether the model runner hides FULL from connectors (Model Runner V2)."""
+    return bool(getattr(vllm_config, "use_v2_model_runner", False))
+
+
+def layer_count(vllm_config: Any) -> int:
+    """How many layers the model has; 0 if its configuration does not say."""
+    text_config = getattr(vllm_config.model_config, "hf_text_config", None)
+    return int(getattr(text_config, "num_hidden_layers", 0) or 0)
+
+
+def vllm_version() -> str:
+    """Return the version vLLM gives itself."""
+    import vllm
+
+    return str(getattr(vllm, "__version__", "unknown"))
+
+
+def mori_version() -> str:
+    """Return the version of the mori that reads are posted with."""
+    import sys
+
+    module = sys.modules.get("mori")
+    version = getattr(module, "__version__", None)
+    if version is not None:
+        return str(version)
+    try:
+        return importlib.metadata.version("amd-mori")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def layer_index(layer_name: str, position: int) -> int:
+    """The index of a layer in the model, from its name, else its position among the caches."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", layer_name)
+    return int(found.group(1)) if found else position
+
+
+# What the scheduler side tells the worker.
+
+
+def attach_notes(metadata: Any, scheduler_output: Any) -> None:
+    """Give the worker the scheduler's view of the step, on the metadata it already gets.
+
+    The mapping is the scheduler's own object: in the same pickle it costs a reference.
+    """
+    setattr(
+        metadata,
+        _NOTES,
+        {
+            "scheduled": scheduler_output.num_scheduled_tokens,
+            "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
+        },
+    )
+
+
+def read_notes(metadata: Any) -> StepNotes:
+    """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
+    notes = getattr(metadata, _NOTES, None)
+    return StepNotes(**notes) if notes else StepNotes()
+
+
+def bound_mode(notes: StepNotes) -> str:
+    """The runtime mode of the forward that is about to run, seen when metadata are bound.
+
+    Model Runner V2 replays FULL graphs outside any forward context.
+    """
+    if is_forward_context_available():
+        return _mode_of(get_forward_context())
+    return FULL if notes.scheduled else "NONE"
+
+
+def runtime_mode(forward_context: Any, load_kwargs: Mapping[str, Any], notes: StepNotes) -> str:
+    """The runtime mode of the forward that is about to run, seen by ``start_load_kv``.
+
+    Model Runner V2 hides FULL behind an empty forward context: up to 0.29 tokens are scheduled
+    all the same, from 0.30 the attention metadata come as a keyword argument instead.
+    """
+    mode = _mode_of(forward_context)
+    if mode != "NONE" or getattr(forward_context, "attn_metadata", None) is not None:
+        return mode
+    if load_kwargs:
+        return FULL if load_kwargs.get("attn_metadata") is not None else mode
+    return FULL if notes.scheduled else mode
+
+
+def _mode_of(forward_context: Any) -> str:
+    mode = getattr(forward_context, "cudagraph_runtime_mode", None)
+    return str(getattr(mode, "name", "NONE"))
+
+
+# The scheduler side.
+
+
+def claims_phantom(scheduler: Any, request: Any, external_tokens: int) -> bool:
+    """Whether tokens were claimed as external though no read of them will be posted."""
+    return external_tokens > 0 and request.request_id not in scheduler._reqs_need_recv
+
+
+def phantom_cause(request: Any) -> str:
+    """Why a request's external tokens are a phantom hit."""
+    return "preempted" if getattr(request, "num_preemptions", 0) else "no_params"
+
+
+def expired_sends(scheduler: Any) -> int:
+    """How many held blocks the prefill side is about to free with nobody having released them."""
+    now = time.monotonic()
+    held = getattr(scheduler, "_deferred_send_deadlines", {})
+    return sum(now >= _deadline(entry) for entry in held.values())
+
+
+def deferred_sends(scheduler: Any) -> int:
+    """How many finished prefills hold their blocks for a decode engine."""
+    return len(getattr(scheduler, "_deferred_send_deadlines", ()))
+
+
+def _deadline(entry: Any) -> float:
+    return float(entry[0] if isinstance(entry, tuple) else entry)
+
+
+# The worker side.
+
+
+@dataclass(slots=True)
+class _Posting:
+    """The statuses and sizes that `read_remote_data` returned for one request."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    statuses: list[Any] = field(default_factory=list)
+
+
+class _ObservedWorker:
+    """In front of ``MoRIIOConnectorWorker``."""
+
+    _moriio_observed: Hooks
+
+    def _read_blocks(self, *args: Any, **kwargs: Any) -> Any:
+        read_blocks = super()._read_blocks  # type: ignore[misc]
+        with self._moriio_observed.posting(read_blocks, args, kwargs):
+            return read_blocks(*args, **kwargs)
+
+    def _pop_done_transfers(self) -> set[str]:
+        hooks = self._moriio_observed
+        before = hooks.before_clean_up()
+        done: set[str] = set()
+        try:
+            done = super()._pop_done_transfers()  # type: ignore[misc]
+        finally:
+            hooks.after_clean_up(before, done)
+        return done
+
+    def _await_reads_issued_this_step(self) -> None:
+        hooks = self._moriio_observed
+        if hooks.bypass:
+            hooks.drain_upstream_lists()
+            return
+        if hooks.broken:
+            super()._await_reads_issued_this_step()  # type: ignore[misc]
+            return
+        with hooks.observer.upstream_waits_before_forward():
+            super()._await_reads_issued_this_step()  # type: ignore[misc]
+
+    def _moriio_handshake(self, *args: Any, **kwargs: Any) -> Any:
+        with self._moriio_observed.handshake():
+            return super()._moriio_handshake(*args, **kwargs)  # type: ignore[misc]
+
+
+class _ObservedWrapper:
+    """In front of ``MoRIIOWrapper``. ``send_notify`` may run with its lock held: take it never."""
+
+    _moriio_observed: Hooks
+
+    def read_remote_data(self, transfer_size_byte: Any, *args: Any, **kwargs: Any) -> Any:
+        status = super().read_remote_data(  # type: ignore[misc]
+            transfer_size_byte, *args, **kwargs
+        )
+        self._moriio_observed.read_posted(status, transfer_size_byte)
+        return status
+
+    def waiting_for_transfer_complete(
+        self, transfer_statuses: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        self._moriio_observed.upstream_covers(transfer_statuses)
+        return super().waiting_for_transfer_complete(  # type: ignore[misc]
+            transfer_statuses, *args, **kwargs
+        )
+
+    def send_notify(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().send_notify(*args, **kwargs)  # type: ignore[misc]
+        except Exception:
+            self._moriio_observed.notify_failed()
+            raise
+
+    def _handle_release_message(self, data: Any) -> Any:
+        result = super()._handle_release_message(data)  # type: ignore[misc]
+        self._moriio_observed.released()
+        return result
+
+
+class Hooks:
+    """The hooks on one worker and its wrapper; `install` and `uninstall` are symmetric.
+
+    Args:
+        worker: Upstream's ``MoRIIOConnectorWorker``.
+        seams: What this release offers.
+        aggregate: Where what happens outside forward steps is counted.
+
+    Attributes:
+        observer: Set before `install` on a decode worker in READ mode, else None.
+        broken: Whether an error of ours made us step back: upstream's own barrier is in force.
+    """
+
+    def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
+        self.worker = worker
+        self.seams = seams
+        self.broken = False
+        self._observer: ReadObserver | None = None
+        self._aggregate = aggregate
+        self._posting: _Posting | None = None
+        self._transfer_ids: dict[str, str] = {}
+        self._installed: list[tuple[Any, type]] = []
+        # Each of these is moved by one thread only.
+        self._send_queue_full = aggregate.counter("send_queue_full_total")
+        self._notify_failures = aggregate.counter("notify_failures_total")
+        self._releases = aggregate.counter("releases_total")
+        self._handshakes = aggregate.histogram("handshake_seconds")
+        self._handshake_failures = aggregate.counter("handshake_failures_total")
+
+    @property
+    def observer(self) -> ReadObserver:
+        """The observer of a decode worker in READ mode."""
+        if self._observer is None:
+            raise RuntimeError("only a decode worker in READ mode has an observer")
+        return self._observer
+
+    @property
+    def bypass(self) -> bool:
+        """Whether upstream's own waits are ours to do."""
+        return self._observer is not None and self._observer.placement.ours and not self.broken
+
+    def install(self, observer: ReadObserver | None) -> None:
+        """Put the hooks in front of upstream's methods; a second call does nothing."""
+        if self._installed:
+            return
+        self._observer = observer
+        self._put(self.worker, _ObservedWorker if observer is not None else _ObservedProducer)
+        self._put(self.worker.moriio_wrapper, _ObservedWrapper)
+
+    def uninstall(self) -> None:
+        """Take the hooks away: upstream's objects are as they were built."""
+        for target, base in self._installed:
+            target.__class__ = base
+            del target._moriio_observed
+        self._installed.clear()
+        self._observer = None
+
+    def _put(self, target: Any, mixin: type) -> None:
+        base = type(target)
+        if issubclass(base, (_ObservedWorker, _ObservedProducer, _ObservedWrapper)):
+            raise ValueError(f"a {base.__name__} is hooked already")  # noqa: TRY004  (not a type error)
+        target.__class__ = type(base.__name__, (mixin, base), {})
+        target._moriio_observed = self
+        self._installed.append((target, base))
+
+    def tell(self, event: Callable[..., object], *args: Any) -> None:
+        """Tell an observer's method of an event; an error of ours is kept out of serving."""
+        if self.broken:
+            return
+        try:
+            event(*args)
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            self.step_back(error)
+
+    def step_back(self, error: Exception) -> None:
+        """Leave the waiting to upstream's own barrier from now on: our view has a hole."""
+        self._aggregate.counter("telemetry_errors_total", signal="metrics").inc()
+        if not self.broken:
+            self.broken = True
+            # Every layer's hook must reach upstream's again.
+            self.observer.armed = True
+            logger.error(
+                "moriio_observed failed and steps back: upstream's own READ barrier is in force "
+                "and reads are no longer observed until the engine restarts.",
+                exc_info=error,
+            )
+
+    # Called by the mixins.
+
+    @contextmanager
+    def posting(self, read_blocks: Any, args: Any, kwargs: Any) -> Iterator[None]:
+        """Around the posting of one request's reads."""
+        posting = self._posting = _Posting()
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._posting = None
+            post_s = time.perf_counter() - started
+            if args:
+                kwargs = inspect.signature(read_blocks).bind(*args, **kwargs).arguments
+            self.tell(self._enter, posting, kwargs, started, post_s)
+
+    def _enter(
+        self, posting: _Posting, call: Mapping[str, Any], started: float, post_s: float
+    ) -> None:
+        request_id = call["request_id"]
+        with self.worker.moriio_wrapper.lock:
+            if request_id not in self.worker._recving_transfers:
+                return
+            by_layer = dict(self.worker._recving_transfers[request_id])
+            self._transfer_ids[request_id] = call["transfer_id"]
+        reads = []
+        nbytes = 0
+        for position, (layer_name, statuses) in enumerate(by_layer.items()):
+            for status in statuses if isinstance(statuses, list) else (statuses,):
+                size = posting.sizes.get(id(status))
+                if size == 0:
+                    continue
+                nbytes += size or 0
+                reads.append((layer_index(layer_name, position), layer_name, status))
+        self.observer.posted(
+            request_id,
+            str(call["dst_engine_id"]),
+            reads,
+            nbytes=nbytes,
+            started_at=started,
+            post_s=post_s,
+        )
+
+    def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
+        """One read was posted, or rejected because the send queue was full."""
+        if self._posting is None:
+            return
+        self.tell(self._collect, self._posting, status, transfer_size_byte)
+
+    def _collect(self, posting: _Posting, status: Any, transfer_size_byte: Any) -> None:
+        if status.Failed() and "SQ full" in (status.Message() or ""):
+            self._send_queue_full.inc()
+        size = transfer_size_byte if isinstance(transfer_size_byte, int) else None
+        posting.sizes[id(status)] = sum(transfer_size_byte) if size is None else size
+        posting.statuses.append(status)
+
+    def upstream_covers(self, statuses: Any) -> None:
+        """Upstream starts a wait for these statuses."""
+        if self._observer is not None and statuses is not None and not self.broken:
+            self._observer.upstream_covers(statuses)
+
+    def before_clean_up(self) -> int:
+        """The forward has ended; upstream is about to drop what is terminal or too old."""
+        self.tell(self.observer.end_forward)
+        return len(self.worker._recving_transfers)
+
+    def after_clean_up(self, before: int, done: set[str]) -> None:
+        """Upstream has dropped the requests whose transfer ids are in `done`, and perhaps more."""
+        self.tell(self._settle, before, done)
+
+    def _settle(self, before: int, done: set[str]) -> None:
+        dropped: list[Dropped] = []
+        live = self.worker._recving_transfers
+        if len(live) != before:
+            reported = self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
+            for request_id in [r for r in self._transfer_ids if r not in live]:
+                landed = self._transfer_ids.pop(request_id) in done
+                dropped.append(Dropped(request_id, landed, reported and not landed))
+        self.observer.settle(dropped)
+
+    def drain_upstream_lists(self) -> None:
+        """Forget what upstream's own step barrier would have waited for."""
+        self.worker._reads_issued_this_step = []
+        if hasattr(self.worker, "_mamba_reads_this_step"):
+            self.worker._mamba_reads_this_step = []
+
+    @contextmanager
+    def handshake(self) -> Iterator[None]:
+        """Around one handshake with a prefill rank; runs on upstream's handshake thread."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception:
+            self._handshake_failures.inc()
+            raise
+        self._handshakes.observe(time.perf_counter() - started)
+
+    def notify_failed(self) -> None:
+        """A release could not be sent."""
+        self._notify_failures.inc()
+
+    def released(self) -> None:
+        """A decode engine has released blocks; runs on upstream's notify thread."""
+        self._releases.inc()
+
+    # Called by the connector.
+
+    def hookless_layers(self) -> tuple[str, ...]:
+        """Layers for which vLLM never calls the layer hook: recurrent state."""
+        is_mamba = getattr(self.worker, "_is_mamba_layer", None)
+        if is_mamba is None:
+            return ()
+        return tuple(name for name in self.worker.kv_caches if is_mamba(name))
+
+    def wait_all(self) -> Any:
+        """``IOEngine.wait_all`` of the mori in use, or None."""
+        return getattr(self.worker.moriio_engine, "wait_all", None)
+
+    def peer_failures(self) -> list[str]:
+        """The reasons of peer failures mori has seen since the last call."""
+        pop = getattr(self.worker.moriio_engine, "pop_peer_failure", None)
+        reasons: list[str] = []
+        while pop is not None and len(reasons) < _PEER_FAILURES_PER_STEP:
+            event = pop()
+            if event is None:
+                break
+            reasons.append(str(getattr(event.reason, "name", event.reason)))
+            logger.warning(
+                "mori reports a peer failure: %s from %s (%s)",
+                reasons[-1],
+                event.remote_engine_key,
+                event.detail,
+            )
+        return reasons
+
+    def refuse_incomplete(self, site: str, outcome: Outcome | None) -> None:
+        """Fail the step where upstream would: a forward on these reads must not run.
+
+        Raises:
+            TransferError: On 0.33 while reads are in flight after its step barrier; for hybrid
+                models whenever a read has not landed, since their load errors cannot be
+                recovered.
+        """
+        if outcome is None or not (outcome.in_flight or outcome.failed):
+            return
+        hybrid = self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)
+        fails_step = self.seams.era is Era.STEP and site == "step" and outcome.in_flight
+        if hybrid or fails_step:
+            raise TransferError(
+                f"MoRIIO READ barrier ({site}): {outcome.in_flight} reads in flight after "
+                f"{outcome.waited_s:.1f} s, {outcome.failed} failed; failing the step."
+            )
+
+    def wait_for_everything(self) -> None:
+        """Wait by upstream's own means for every read it knows: our own barrier has failed."""
+        with self.worker.moriio_wrapper.lock:
+            statuses = [
+                status
+                for by_layer in self.worker._recving_transfers.values()
+                for value in by_layer.values()
+                for status in (value if isinstance(value, list) else (value,))
+            ]
+        try:
+            self.worker.moriio_wrapper.waiting_for_transfer_complete(statuses)
+        except TransferError:
+            logger.exception("MoRIIO reads did not complete before the forward.")
+
+
+class _ObservedProducer:
+    """In front of a worker that reads nothing: only its handshakes are observed."""
+
+    _moriio_observed: Hooks
+
+    def _moriio_handshake(self, *args: Any, **kwargs: Any) -> Any:
+        with self._moriio_observed.handshake():
+            return super()._moriio_handshake(*args, **kwargs)  # type: ignore[misc]
+
+
+def effective_warning(placement: Placement, era: Era, vllm_config: Any) -> str | None:
+    """What to say at start when FULL graphs are configured and nothing protects them."""
+    name, has_full = cudagraph_mode(vllm_config)
+    if not has_full or placement.protects_full_graphs(era, hidden_full=hides_full(vllm_config)):
+        return None
+    return (
+        f"MoRIIO READ mode with {name} CUDA graphs and barrier {placement.value!r}: a FULL graph "
+        "replay waits for no read, and may decode on KV that has not landed. Set "
+        "kv_connector_extra_config.observed.barrier to 'auto' to protect it. The CUDA graph mode "
+        "is left as configured."
+    )
