@@ -1,0 +1,437 @@
+"""A decode worker's steps, told to the observer in upstream's order."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+import pytest
+
+from moriio_observed.barrier import Era, Outcome, Placement, Waiter
+from moriio_observed.observer import Dropped, ReadObserver, StepNotes
+from moriio_observed.reads import ReadLedger
+from moriio_observed.telemetry.aggregate import Aggregate
+from moriio_observed.telemetry.read_metrics import ReadMetrics
+from tests.unit.fakes import FakeClock, FakeStatus
+
+LAYERS = [f"model.layers.{i}.attn" for i in range(3)]
+
+
+class Worker:
+    """An observer and what a test needs to drive it through steps."""
+
+    def __init__(
+        self,
+        placement: Placement = Placement.EVIDENCE,
+        era: Era = Era.LAYER_AND_STEP,
+        hookless: Iterable[str] = (),
+    ) -> None:
+        self.clock = FakeClock()
+        self.aggregate = Aggregate(source="rank 0", clock=self.clock)
+        ledger = ReadLedger()
+        self.observer = ReadObserver(
+            placement=placement,
+            era=era,
+            ledger=ledger,
+            waiter=Waiter(ledger, 30.0, clock=self.clock, sleep=self.clock.sleep),
+            metrics=ReadMetrics(self.aggregate, max_remotes=2, per_layer=True),
+            action="recomputed",
+            hookless=tuple(hookless),
+            clock=self.clock,
+        )
+        self.requests: list[str] = []
+
+    def begin(self, *requests: str, before: bool | None = True, mode: str = "NONE") -> None:
+        self.requests = list(requests)
+        self.observer.begin_step(StepNotes(dict.fromkeys(requests, 1), before), mode)
+
+    def post(self, request: str, remote: str = "10.0.0.1:7301") -> list[FakeStatus]:
+        statuses = [FakeStatus() for _ in LAYERS]
+        self.observer.posted(
+            request,
+            remote,
+            [
+                (i, name, status)
+                for i, (name, status) in enumerate(zip(LAYERS, statuses, strict=True))
+            ],
+            nbytes=300,
+            started_at=self.clock(),
+            post_s=0.001,
+        )
+        return statuses
+
+    def layers(self, names: Iterable[str] = LAYERS) -> list[Outcome | None]:
+        return [self.observer.at_layer(name) for name in names if self.observer.armed]
+
+    def end(self, *dropped: Dropped) -> None:
+        self.observer.end_forward()
+        self.observer.settle(dropped)
+
+    def step(self, request: str, *, mode: str = "NONE", layers: Iterable[str] = LAYERS) -> None:
+        """A whole step of one request whose reads were posted beforehand."""
+        self.observer.before_forward(mode)
+        self.layers(layers)
+        self.end()
+
+    def counted(self, name: str, **labels: str) -> float:
+        return self.aggregate.counter(name, **labels).value
+
+    def unprotected(self) -> dict[str, float]:
+        payload = self.aggregate.cumulative()["counters"]
+        return {
+            key: value
+            for key, value in payload.items()
+            if key.startswith("unprotected_steps_total") and value
+        }
+
+
+def land(statuses: Iterable[FakeStatus]) -> None:
+    for status in statuses:
+        status.land()
+
+
+def test_slow_reads_are_waited_for_and_the_step_is_protected() -> None:
+    worker = Worker()
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.clock.at(0.2, lambda: land(statuses))
+    worker.step("r")
+    assert worker.unprotected() == {}
+    assert worker.counted("reads_landed_total") == 3
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="true") == 1
+
+
+def test_a_layer_hook_not_yet_seen_to_fire_is_not_relied_on() -> None:
+    worker = Worker()
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.clock.at(0.2, lambda: land(statuses))
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+    assert outcome.landed == 3
+
+
+def test_layer_hooks_seen_to_fire_let_transfer_and_compute_overlap() -> None:
+    worker = Worker()
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("b")
+    statuses = worker.post("b")
+    assert worker.observer.before_forward("NONE") is None
+    worker.clock.at(0.2, statuses[0].land)
+    assert worker.layers(LAYERS[:1])[0] is not None
+    assert statuses[1].state == "in flight"
+    land(statuses)
+    worker.layers(LAYERS[1:])
+    worker.end()
+    assert worker.unprotected() == {}
+
+
+def test_hooks_that_stop_firing_are_learnt_again() -> None:
+    worker = Worker()
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("b")
+    worker.post("b")
+    worker.step("b", layers=())
+    assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
+    worker.begin("c")
+    statuses = worker.post("c")
+    worker.clock.at(0.2, lambda: land(statuses))
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+
+
+def test_a_full_graph_step_is_waited_for_before_the_forward() -> None:
+    worker = Worker()
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.clock.at(0.2, lambda: land(statuses))
+    worker.step("r", mode="FULL", layers=())
+    assert worker.unprotected() == {}
+    assert worker.counted("full_graph_skips_total", protected="true") == 1
+
+
+@pytest.mark.parametrize("placement", [Placement.UPSTREAM, Placement.LAYER])
+def test_a_full_graph_step_nobody_waits_for_is_unprotected(placement: Placement) -> None:
+    worker = Worker(placement, Era.LAYER)
+    worker.begin("r")
+    worker.post("r")
+    worker.step("r", mode="FULL", layers=())
+    assert worker.unprotected() == {"unprotected_steps_total|full_graph|certain": 1}
+    assert worker.counted("full_graph_skips_total", protected="false") == 1
+
+
+def test_a_full_graph_step_whose_reads_had_landed_is_protected_without_a_barrier() -> None:
+    worker = Worker(Placement.UPSTREAM, Era.LAYER)
+    worker.begin("r")
+    land(worker.post("r"))
+    worker.step("r", mode="FULL", layers=())
+    assert worker.unprotected() == {}
+    assert worker.counted("full_graph_skips_total", protected="true") == 1
+
+
+def test_without_a_barrier_slow_reads_expose_their_request() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    worker.post("r")
+    worker.step("r")
+    assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
+    assert (
+        worker.counted(
+            "exposed_requests_total", cause="no_barrier", certainty="certain", action="reported"
+        )
+        == 1
+    )
+
+
+def test_a_hung_read_times_out_once_a_step_and_exposes_its_request_once() -> None:
+    worker = Worker()
+    worker.begin("hung")
+    statuses = worker.post("hung")
+    land([statuses[0], statuses[2]])
+    worker.step("hung")
+    worker.begin("hung", before=False)
+    worker.layers()
+    worker.end()
+    timeouts = sum(
+        worker.counted("barrier_timeouts_total", site=site) for site in ("layer", "step")
+    )
+    assert timeouts == 2
+    assert worker.unprotected() == {"unprotected_steps_total|timeout|certain": 2}
+    assert (
+        worker.counted(
+            "exposed_requests_total", cause="timeout", certainty="certain", action="reported"
+        )
+        == 1
+    )
+
+
+def test_a_step_waits_out_one_deadline_for_a_request_that_hangs_in_every_layer() -> None:
+    worker = Worker()
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("hung")
+    worker.post("hung")
+    before = worker.clock.now
+    worker.step("hung")
+    assert worker.counted("barrier_timeouts_total", site="layer") == 1
+    assert worker.clock.now - before == pytest.approx(30.0, abs=1.0)
+
+
+def test_the_seeds_layer_barrier_waits_out_its_deadline_in_each_layer() -> None:
+    worker = Worker(Placement.LAYER, Era.LAYER)
+    worker.begin("hung")
+    worker.post("hung")
+    worker.step("hung")
+    assert worker.counted("barrier_timeouts_total", site="layer") == 3
+
+
+def test_healthy_reads_are_awaited_though_another_request_failed() -> None:
+    worker = Worker()
+    worker.begin("bad", "good")
+    bad, good = worker.post("bad"), worker.post("good")
+    bad[0].fail()
+    land(bad[1:])
+    worker.clock.at(0.3, lambda: land(good))
+    worker.observer.before_forward("NONE")
+    worker.layers()
+    worker.end(Dropped("bad", reported=True))
+    assert worker.unprotected() == {"unprotected_steps_total|failed|certain": 1}
+    counted = worker.aggregate.cumulative()["counters"]
+    assert {k: v for k, v in counted.items() if k.startswith("exposed") and v} == {
+        "exposed_requests_total|failed|certain|recomputed": 1
+    }
+    assert worker.counted("reads_failed_total", error_type="ERR_RDMA_OP") == 1
+
+
+def test_upstreams_early_give_up_is_told_apart_from_the_failure_that_caused_it() -> None:
+    worker = Worker(Placement.UPSTREAM)
+    worker.begin("bad", "good")
+    bad, good = worker.post("bad"), worker.post("good")
+    bad[0].fail()
+    worker.observer.before_forward("NONE")
+    worker.observer.upstream_waited_at_layer(LAYERS[0], 0.001)
+    land(bad[1:])
+    land(good[1:])
+    for name in LAYERS[1:]:
+        worker.observer.upstream_waited_at_layer(name, 0.001)
+    worker.end(Dropped("bad", reported=True))
+    counted = worker.aggregate.cumulative()["counters"]
+    assert {k: v for k, v in counted.items() if k.startswith("exposed") and v} == {
+        "exposed_requests_total|failed|certain|recomputed": 1,
+        "exposed_requests_total|gave_up|certain|reported": 1,
+    }
+    assert worker.counted("barrier_timeouts_total", site="layer") == 0
+
+
+def test_upstreams_timeout_is_a_timeout() -> None:
+    worker = Worker(Placement.UPSTREAM)
+    worker.begin("r")
+    land(worker.post("r")[1:])
+    worker.observer.before_forward("NONE")
+    for name in LAYERS:
+        worker.observer.upstream_waited_at_layer(name, 30.0 if name == LAYERS[0] else 0.0)
+    worker.end()
+    assert worker.counted("barrier_timeouts_total", site="layer") == 1
+    assert worker.unprotected() == {"unprotected_steps_total|timeout|certain": 1}
+
+
+def test_upstreams_step_barrier_confirms_what_it_waited_for() -> None:
+    worker = Worker(Placement.UPSTREAM)
+    worker.begin("r")
+    statuses = worker.post("r")
+    with worker.observer.upstream_waits_before_forward():
+        worker.observer.upstream_covers(statuses)
+        worker.clock.sleep(0.2)
+        land(statuses)
+    worker.step("r", mode="FULL", layers=())
+    assert worker.unprotected() == {}
+    waits = worker.aggregate.cumulative()["histograms"]["barrier_wait_seconds|step|0"]
+    assert sum(waits[0]) == 1
+
+
+def test_reads_posted_after_the_forward_are_not_judged_by_it() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r", before=False)
+    worker.observer.end_forward()
+    worker.post("r")
+    worker.end()
+    assert worker.unprotected() == {}
+    worker.begin("r", before=False)
+    worker.end()
+    assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
+
+
+def test_reads_posted_after_a_forward_are_waited_for_before_the_next() -> None:
+    worker = Worker()
+    worker.begin("r", before=False)
+    worker.observer.end_forward()
+    statuses = worker.post("r")
+    worker.end()
+    worker.clock.at(0.5, lambda: land(statuses))
+    worker.begin("r", before=False)
+    worker.layers()
+    worker.end()
+    assert worker.unprotected() == {}
+
+
+def test_a_step_without_a_forward_exposes_nobody() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin()
+    worker.post("r")
+    worker.observer.before_forward("NONE")
+    worker.end()
+    assert worker.unprotected() == {}
+    assert (
+        sum(
+            v
+            for k, v in worker.aggregate.cumulative()["counters"].items()
+            if k.startswith("steps_")
+        )
+        == 0
+    )
+
+
+def test_a_step_that_upstream_broke_off_is_not_judged_but_its_timeout_counts() -> None:
+    worker = Worker(Placement.STEP, Era.STEP)
+    worker.begin("r")
+    worker.post("r")
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+    assert outcome.timed_out
+    worker.begin("r", before=False)  # the step before never ended: start_load_kv raised
+    assert worker.unprotected() == {}
+    assert worker.counted("barrier_timeouts_total", site="step") >= 1
+
+
+def test_a_step_without_reads_has_nothing_to_say_and_arms_no_layer() -> None:
+    worker = Worker()
+    worker.observer.take_news()
+    worker.begin("r", before=False)
+    assert not worker.observer.armed
+    worker.end()
+    assert not worker.observer.take_news()
+
+
+def test_a_step_with_reads_says_so_at_once() -> None:
+    worker = Worker()
+    worker.begin("r")
+    land(worker.post("r"))
+    worker.step("r")
+    assert worker.observer.take_news()
+    assert not worker.observer.take_news()
+
+
+def test_recurrent_state_has_no_layer_hook_and_is_waited_for_before_the_forward() -> None:
+    worker = Worker(Placement.LAYER, hookless=[LAYERS[2]])
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.clock.at(0.2, lambda: land(statuses))
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+    assert outcome.landed == 1
+
+
+def test_an_aborted_read_that_lands_later_is_a_late_landing() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.observer.before_forward("NONE")
+    worker.end(Dropped("r"))
+    assert worker.counted("reads_aborted_total") == 3
+    land(statuses)
+    worker.begin("other", before=False)
+    worker.end()
+    assert worker.counted("late_landings_total", quarantined="false") == 3
+
+
+def test_each_exposed_request_is_one_log_line_with_a_json_object(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = Worker(Placement.OFF)
+    hostile = 'cmpl-"quoted"\nnew line' + "x" * 4096
+    worker.begin(hostile)
+    worker.post(hostile)
+    with caplog.at_level(logging.WARNING, logger="vllm.moriio_observed"):
+        worker.step(hostile)
+    lines = [r.getMessage() for r in caplog.records if "moriio_exposure" in r.getMessage()]
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+    told = json.loads(lines[0].removeprefix("moriio_exposure "))
+    assert told == {
+        "request_id": hostile[:512],
+        "step": 1,
+        "cause": "no_barrier",
+        "certainty": "certain",
+        "layers": [0, 1, 2],
+        "action": "reported",
+    }
+
+
+def test_remotes_beyond_the_limit_are_counted_together() -> None:
+    worker = Worker()
+    for index in range(4):
+        name = f"r{index}"
+        worker.begin(name)
+        land(worker.post(name, remote=f"10.0.0.{index}:7301"))
+        worker.observer.before_forward("NONE")
+        worker.layers()
+        worker.end(Dropped(name, done=True))
+    assert worker.counted("remote_reads_total", remote="10.0.0.0:7301") == 3
+    assert worker.counted("remote_reads_total", remote="other") == 6
+
+
+def test_the_gauges_say_how_many_reads_are_in_flight_and_how_old_the_oldest_is() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    worker.post("r")
+    worker.clock.sleep(4.0)
+    worker.observer.gauge()
+    gauges = worker.aggregate.cumulative()["gauges"]
+    assert gauges["reads_in_flight|0"]["rank 0"][1] == 3
+    assert gauges["oldest_read_age_seconds|0"]["rank 0"][1] == 4.0

@@ -1,0 +1,344 @@
+"""The ledger: what became of each read, and what a step had consumed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+
+from moriio_observed.reads import LATE_WATCH_S, ReadLedger, ReadState, Verdict
+from tests.unit.fakes import FakeStatus
+
+LAYERS = 3
+
+
+def post(
+    ledger: ReadLedger, request_id: str = "r", layers: int = LAYERS, posted_at: float = 0.0
+) -> list[FakeStatus]:
+    statuses = [FakeStatus() for _ in range(layers)]
+    ledger.post(
+        request_id,
+        "10.0.0.1:7301",
+        [(i, f"model.layers.{i}.attn", status) for i, status in enumerate(statuses)],
+        nbytes=64 * layers,
+        posted_at=posted_at,
+    )
+    return statuses
+
+
+def judge(ledger: ReadLedger, *scheduled: str, full_graph: bool = False) -> Verdict:
+    return ledger.judge(full_graph=full_graph, scheduled=dict.fromkeys(scheduled, 1))
+
+
+def land_all(statuses: list[FakeStatus]) -> None:
+    for status in statuses:
+        status.land()
+
+
+def test_a_step_whose_reads_were_all_seen_landed_before_the_forward_is_protected() -> None:
+    ledger = ReadLedger()
+    land_all(post(ledger))
+    assert ledger.look_before_forward(fresh=True) == LAYERS
+    verdict = judge(ledger, "r")
+    assert verdict.cause is None
+    assert verdict.exposures == []
+
+
+def test_a_read_that_landed_unseen_during_the_forward_is_possibly_unlanded() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    ledger.look_before_forward(fresh=True)
+    land_all(statuses)
+    verdict = judge(ledger, "r")
+    assert verdict.unlanded == {("no_barrier", False): LAYERS}
+    assert (verdict.cause, verdict.certain) == ("no_barrier", False)
+
+
+def test_a_read_in_flight_when_the_forward_ended_is_certainly_unlanded() -> None:
+    ledger = ReadLedger()
+    post(ledger)
+    verdict = judge(ledger, "r")
+    assert verdict.unlanded == {("no_barrier", True): LAYERS}
+    assert verdict.exposures[0].layers == (0, 1, 2)
+    assert verdict.exposures[0].certain
+
+
+def test_a_full_graph_step_names_the_graph_as_the_cause() -> None:
+    ledger = ReadLedger()
+    post(ledger)
+    assert judge(ledger, "r", full_graph=True).cause == "full_graph"
+
+
+def test_the_first_cause_of_the_fixed_order_names_request_and_step() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    reads = list(ledger.open_reads())
+    reads[0].missed = "gave_up"
+    reads[1].missed = "timeout"
+    statuses[2].fail()
+    verdict = judge(ledger, "r")
+    assert set(verdict.unlanded) == {("failed", True), ("timeout", True), ("gave_up", True)}
+    assert verdict.cause == "failed"
+    assert verdict.exposures[0].cause == "failed"
+
+
+def test_a_read_seen_failed_by_a_barrier_exposes_its_request() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[1].fail()
+    land_all([statuses[0], statuses[2]])
+    ledger.look(ledger.open_reads())
+    verdict = judge(ledger, "r")
+    assert verdict.unlanded == {("failed", True): 1}
+    assert verdict.exposures[0].layers == (1,)
+
+
+def test_a_request_is_exposed_once_however_many_steps_it_takes_part_in() -> None:
+    ledger = ReadLedger()
+    post(ledger)
+    first = judge(ledger, "r")
+    second = judge(ledger, "r")
+    assert len(first.exposures) == 1
+    assert second.exposures == []
+    assert second.unlanded == {}
+
+
+def test_every_step_with_a_read_still_in_flight_is_unprotected() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    judge(ledger, "r")
+    assert judge(ledger, "r").cause == "no_barrier"
+    land_all(statuses)
+    ledger.look_before_forward(fresh=False)
+    assert judge(ledger, "r").cause is None
+
+
+def test_a_request_that_takes_no_part_in_a_step_is_not_judged_by_it() -> None:
+    ledger = ReadLedger()
+    post(ledger, "waiting")
+    assert judge(ledger, "other").cause is None
+    assert judge(ledger, "waiting").cause == "no_barrier"
+
+
+def test_an_exposed_request_makes_no_step_unprotected_that_runs_without_it() -> None:
+    ledger = ReadLedger()
+    post(ledger, "r")
+    judge(ledger, "r")
+    assert judge(ledger, "other").cause is None
+
+
+def test_a_finished_request_takes_part_in_no_further_step() -> None:
+    ledger = ReadLedger()
+    post(ledger)
+    ledger.finish({"r"})
+    assert ledger.judge(full_graph=False, scheduled=None).cause is None
+
+
+def test_a_read_that_lands_after_its_request_has_finished_is_late() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[0].land()
+    assert ledger.finish({"r"}) == 1
+    land_all(statuses)
+    settled = ledger.settle("r", done=True)
+    assert settled is not None
+    assert (settled.landed, settled.late) == (2, 2)
+
+
+def test_a_request_dropped_without_a_failed_read_was_aborted() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[0].land()
+    settled = ledger.settle("r", done=False)
+    assert settled is not None
+    assert (settled.landed, settled.aborted, settled.failed) == (1, 2, ())
+    assert ledger.in_flight == 0
+
+
+def test_an_aborted_read_that_lands_is_late_and_not_counted_as_landed_again() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    ledger.settle("r", done=False)
+    land_all(statuses)
+    late = ledger.late_landings(1.0)
+    assert (late.late, late.landed) == (LAYERS, 0)
+    assert not ledger
+
+
+def test_reads_left_in_flight_by_another_reads_failure_stay_in_flight_until_they_end() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[0].fail()
+    settled = ledger.settle("r", done=False)
+    assert settled is not None
+    assert (len(settled.failed), settled.aborted, ledger.in_flight) == (1, 0, 2)
+    statuses[1].land()
+    statuses[2].fail()
+    late = ledger.late_landings(1.0)
+    assert (late.late, late.landed, len(late.failed), ledger.in_flight) == (1, 1, 1, 0)
+
+
+def test_a_read_nobody_hears_of_again_is_given_up_after_the_watch() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[0].fail()
+    ledger.settle("r", done=False)
+    assert ledger.late_landings(LATE_WATCH_S).expired == 0
+    assert ledger.late_landings(LATE_WATCH_S + 1).expired == 2
+    assert ledger.in_flight == 0
+
+
+def test_a_request_that_posts_again_leaves_its_earlier_reads_to_the_watch() -> None:
+    ledger = ReadLedger()
+    earlier = post(ledger)
+    post(ledger)
+    assert ledger.in_flight == 2 * LAYERS
+    land_all(earlier)
+    assert ledger.late_landings(1.0).landed == LAYERS
+
+
+def test_a_request_without_reads_is_not_entered() -> None:
+    ledger = ReadLedger()
+    assert post(ledger, layers=0) == []
+    assert "r" not in ledger
+    assert not ledger
+
+
+def test_the_index_by_layer_holds_exactly_the_reads_not_seen_terminal() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    statuses[1].land()
+    ledger.look(ledger.open_reads())
+    assert set(ledger.open_by_layer) == {"model.layers.0.attn", "model.layers.2.attn"}
+
+
+def test_the_oldest_read_is_the_oldest_that_is_open() -> None:
+    ledger = ReadLedger()
+    land_all(post(ledger, "old", posted_at=1.0))
+    post(ledger, "young", posted_at=5.0)
+    assert ledger.oldest_posted_at() == 1.0
+    ledger.look_before_forward(fresh=True)
+    assert ledger.oldest_posted_at() == 5.0
+
+
+def test_a_step_looks_at_one_read_of_each_exposed_request_not_at_all() -> None:
+    ledger = ReadLedger()
+    statuses = [status for i in range(20) for status in post(ledger, f"r{i}", layers=61)]
+    judge(ledger, *(f"r{i}" for i in range(20)))
+    for status in statuses:
+        status.looks = 0
+    ledger.look_before_forward(fresh=True)
+    judge(ledger, *(f"r{i}" for i in range(20)))
+    assert sum(status.looks for status in statuses) <= 21
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Any order of post, land, fail, look, step, finish, settle keeps the counts consistent."""
+
+    requests = Bundle("requests")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = ReadLedger()
+        self.statuses: dict[str, list[FakeStatus]] = {}
+        self.posted = self.landed = self.failed = self.aborted = 0
+        self.unlanded = 0
+        self.exposed: list[str] = []
+        self.names = 0
+        self.time = 0.0
+
+    @rule(target=requests, layers=st.integers(1, 4))
+    def post(self, layers: int) -> str:
+        self.names += 1
+        name = f"r{self.names}"
+        self.statuses[name] = post(self.ledger, name, layers, posted_at=self.time)
+        self.posted += layers
+        return name
+
+    @rule(name=requests, layer=st.integers(0, 3), how=st.sampled_from(["land", "fail"]))
+    def end(self, name: str, layer: int, how: str) -> None:
+        statuses = self.statuses[name]
+        status = statuses[layer % len(statuses)]
+        if status.state == "in flight":
+            getattr(status, how)()
+
+    @rule(fresh=st.booleans())
+    def look(self, fresh: bool) -> None:
+        self.landed += self.ledger.look_before_forward(fresh=fresh)
+
+    @rule(
+        names=st.lists(requests, max_size=4),
+        everyone=st.booleans(),
+        full=st.booleans(),
+    )
+    def step(self, names: list[str], everyone: bool, full: bool) -> None:
+        verdict = self.ledger.judge(
+            full_graph=full, scheduled=None if everyone else dict.fromkeys(names, 1)
+        )
+        self.landed += verdict.landed
+        self.unlanded += sum(verdict.unlanded.values())
+        self.exposed += [exposure.request_id for exposure in verdict.exposures]
+        assert bool(verdict.unlanded) == bool(verdict.exposures)
+        if verdict.exposures:
+            assert verdict.cause is not None
+
+    @rule(name=requests)
+    def finish(self, name: str) -> None:
+        self.landed += self.ledger.finish({name})
+
+    @rule(name=requests)
+    def settle(self, name: str) -> None:
+        done = all(status.state == "landed" for status in self.statuses[name])
+        settled = self.ledger.settle(name, done=done)
+        if settled is not None:
+            self.landed += settled.landed
+            self.failed += len(settled.failed)
+            self.aborted += settled.aborted
+            assert not (done and (settled.failed or settled.aborted))
+
+    @rule(seconds=st.sampled_from([1.0, LATE_WATCH_S]))
+    def late(self, seconds: float) -> None:
+        self.time += seconds
+        late = self.ledger.late_landings(self.time)
+        self.landed += late.landed
+        self.failed += len(late.failed)
+        self.aborted += late.expired
+
+    @invariant()
+    def every_read_is_in_exactly_one_account(self) -> None:
+        waiting_failed = sum(
+            len(request.failed)
+            for request in self.ledger._requests.values()  # failures are told at settlement
+        )
+        ended = self.landed + self.failed + waiting_failed + self.aborted
+        assert ended + self.ledger.in_flight == self.posted
+
+    @invariant()
+    def nobody_is_exposed_twice_and_no_read_counted_twice(self) -> None:
+        assert len(self.exposed) == len(set(self.exposed))
+        assert self.unlanded <= self.posted
+
+    @invariant()
+    def the_layer_index_agrees_with_the_requests(self) -> None:
+        by_layer = {id(read) for reads in self.ledger.open_by_layer.values() for read in reads}
+        assert by_layer == {id(read) for read in self.ledger.open_reads()}
+        assert all(read.state is ReadState.IN_FLIGHT for read in self.ledger.open_reads())
+
+
+TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.parametrize("layers", [1, 5])
+def test_a_done_request_counts_every_open_read_as_landed(layers: int) -> None:
+    ledger = ReadLedger()
+    land_all(post(ledger, layers=layers))
+    settled = ledger.settle("r", done=True)
+    assert settled is not None
+    assert (settled.landed, settled.late) == (layers, 0)
