@@ -40,4 +40,4 @@ def check_release(settings: Settings, seams: Seams) -> None:
             "remove it or use 'upstream'"
         )
     if problems:
-        raise SettingsError("; ".join(problems))
+        raise SettingsError(problems)

@@ -1,0 +1,357 @@
+"""The connector on the installed vLLM: upstream's own methods, with reads a test lands."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from moriio_observed import loopback
+from tests.unit.fakes import FakeStatus
+
+loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
+
+from vllm.config import CUDAGraphMode  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector  # noqa: E402
+
+from moriio_observed import upstream  # noqa: E402
+from moriio_observed.barrier import Era  # noqa: E402
+from moriio_observed.config import SettingsError  # noqa: E402
+from tests.unit.scripted import LAYERS, Decode, ScriptedWorker  # noqa: E402
+
+ERA = upstream.Seams.detect().era
+
+
+@pytest.fixture
+def decode(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    built: list[Decode] = []
+
+    def build(**observed: Any) -> Decode:
+        built.append(Decode(monkeypatch, observed or None))
+        return built[-1]
+
+    yield build
+    for each in built:
+        each.connector.shutdown()
+
+
+def land(statuses: list[FakeStatus]) -> None:
+    for status in statuses:
+        status.land()
+
+
+def land_soon(decode: Decode, after_s: float = 0.01) -> None:
+    """Land all reads once they have been posted, from another thread."""
+
+    def wait_and_land() -> None:
+        posted = decode.worker.session.posted
+        while len(posted) < len(LAYERS):
+            threading.Event().wait(0.001)
+        threading.Event().wait(after_s)
+        land(posted)
+
+    threading.Thread(target=wait_and_land, daemon=True).start()
+
+
+def test_a_read_is_entered_for_every_layer_that_upstream_posts(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert d.counted("reads_posted_total") == {"reads_posted_total": 4}
+    assert d.counted("requests_total") == {"requests_total": 1}
+
+
+def test_slow_reads_are_waited_for_under_auto(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert d.counted("unprotected_steps_total") == {}
+    assert d.counted("reads_landed_total") == {"reads_landed_total": 4}
+
+
+def test_landed_requests_are_released_by_upstreams_own_clean_up(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert len(d.sent) == 1
+    assert d.counted("remote_reads_total") == {"remote_reads_total|127.0.0.1:7301": 4}
+
+
+def test_off_lets_the_forward_run_ahead_of_its_reads(decode: Any) -> None:
+    d = decode(barrier="off", allow_unsafe=True)
+    d.step("r", reading=["r"])
+    assert d.counted("unprotected_steps_total") == {"unprotected_steps_total|no_barrier|certain": 1}
+
+
+def test_a_full_graph_that_model_runner_v1_shows_is_protected_under_auto(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"], mode="FULL", layers=())
+    assert d.counted("unprotected_steps_total") == {}
+    assert d.counted("full_graph_skips_total") == {"full_graph_skips_total|true": 1}
+
+
+def test_a_full_graph_that_model_runner_v2_hides_is_protected_under_auto(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"], layers=(), hidden=True, load_kwargs={"attn_metadata": {"x": 1}})
+    assert d.counted("unprotected_steps_total") == {}
+    assert d.counted("steps_total") == {"steps_total|FULL|true": 1}
+
+
+def test_a_hidden_full_graph_is_recognised_by_its_tokens_where_no_keywords_are_passed(
+    decode: Any,
+) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"], layers=(), hidden=True)
+    assert d.counted("steps_total") == {"steps_total|FULL|true": 1}
+
+
+@pytest.mark.skipif(ERA is Era.STEP, reason="0.33 awaits every read before the forward itself")
+def test_a_hidden_full_graph_is_unprotected_under_upstreams_own_barrier(decode: Any) -> None:
+    d = decode(barrier="upstream")
+    d.step("r", reading=["r"], layers=(), hidden=True, load_kwargs={"attn_metadata": {"x": 1}})
+    assert d.counted("unprotected_steps_total") == {"unprotected_steps_total|full_graph|certain": 1}
+
+
+@pytest.mark.skipif(ERA is Era.STEP, reason="0.33 has no layer barrier")
+def test_upstreams_own_layer_barrier_is_timed_and_believed(decode: Any) -> None:
+    d = decode(barrier="upstream")
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert d.counted("unprotected_steps_total") == {}
+    waits = d.connector._aggregate.cumulative()["histograms"]["barrier_wait_seconds|layer|0"]
+    assert sum(waits[0]) == 4
+
+
+def test_a_failed_read_exposes_its_request_and_no_other(decode: Any) -> None:
+    d = decode()
+
+    def during() -> None:
+        """Nothing: the reads of `good` land while the barrier waits."""
+
+    def fail_one_land_rest() -> None:
+        posted = d.worker.session.posted
+        while len(posted) < 8:
+            threading.Event().wait(0.001)
+        posted[0].fail()
+        land(posted[1:])
+
+    threading.Thread(target=fail_one_land_rest, daemon=True).start()
+    result = d.step("bad", "good", reading=["bad", "good"], during=during)
+    action = "recomputed" if upstream.Seams.detect().load_errors else "reported"
+    assert d.counted("exposed_requests_total") == {
+        f"exposed_requests_total|failed|certain|{action}": 1
+    }
+    assert bool(result.invalid) == upstream.Seams.detect().load_errors
+    assert d.counted("load_error_blocks_total") == (
+        {"load_error_blocks_total": 2} if result.invalid else {}
+    )
+    assert d.counted("reads_failed_total") == {"reads_failed_total|ERR_RDMA_OP": 1}
+
+
+@pytest.mark.skipif(ERA is Era.STEP, reason="0.33 fails the step")
+def test_a_hung_read_times_out_and_the_forward_goes_on(decode: Any) -> None:
+    d = decode()
+    d.step("r", reading=["r"])
+    assert d.counted("unprotected_steps_total") == {"unprotected_steps_total|timeout|certain": 1}
+    assert d.counted("barrier_timeouts_total") == {"barrier_timeouts_total|step": 1}
+
+
+@pytest.mark.skipif(ERA is not Era.STEP, reason="only 0.33 fails the step")
+def test_a_hung_read_fails_the_step_and_counts_with_the_next(decode: Any) -> None:
+    d = decode()
+    with pytest.raises(upstream.TransferError):
+        d.step("r", reading=["r"])
+    assert d.counted("barrier_timeouts_total") == {"barrier_timeouts_total|step": 1}
+    assert d.counted("unprotected_steps_total") == {}
+
+
+def test_a_rejected_post_is_backpressure_and_no_failure(decode: Any) -> None:
+    d = decode()
+    d.worker.session.rejections = 2
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert d.counted("send_queue_full_total") == {"send_queue_full_total": 2}
+    assert d.counted("reads_failed_total") == {}
+    assert d.counted("unprotected_steps_total") == {}
+
+
+def test_reads_are_not_judged_by_a_forward_that_ran_before_they_were_posted(decode: Any) -> None:
+    d = decode(barrier="off", allow_unsafe=True)
+    d.step("other", reading=["r"], loads_first=False)
+    assert d.counted("unprotected_steps_total") == {}
+
+
+def test_a_step_without_reads_sends_no_statistics_of_its_own(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    assert d.step("r", reading=["r"]).stats is not None
+    assert d.step("r", loads_first=False).stats is None
+
+
+def test_what_a_quiet_step_counted_travels_after_a_second(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    d.step("r", loads_first=False)
+    monkeypatch.setattr(d.connector, "_flushed_at", d.connector._flushed_at - 1.0)
+    stats = d.step("r", loads_first=False).stats
+    assert stats.data["counters"]["steps_total|NONE|false"] == 2
+
+
+def test_a_layer_hook_allocates_nothing_while_no_read_is_in_flight(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    hook = d.connector.wait_for_layer_load
+    name = LAYERS[0]
+    hook(name)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.take_snapshot()
+        for _ in range(1000):
+            hook(name)
+        after = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    ours = tracemalloc.Filter(True, "*moriio_observed*")
+    grown = after.filter_traces([ours]).compare_to(before.filter_traces([ours]), "lineno")
+    assert sum(entry.size_diff for entry in grown) == 0
+
+
+def test_shutdown_leaves_upstreams_objects_as_they_were_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = Decode(monkeypatch)
+    assert type(d.worker) is not ScriptedWorker
+    d.connector.shutdown()
+    assert type(d.worker) is ScriptedWorker
+    assert type(d.worker.moriio_wrapper) is moriio_connector.MoRIIOWrapper
+    assert not hasattr(d.worker, "_moriio_observed")
+
+
+def test_a_worker_is_never_hooked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Decode(monkeypatch)
+    again = upstream.Hooks(d.worker, upstream.Seams.detect(), d.connector._aggregate)
+    with pytest.raises(ValueError, match="hooked already"):
+        again.install(None)
+    d.connector.shutdown()
+
+
+def test_a_producer_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Decode(monkeypatch, role="kv_producer")
+    d.connector.wait_for_layer_load(LAYERS[0])
+    assert not d.connector._watch.armed
+
+
+def test_a_write_mode_engine_moves_no_barrier_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Decode(monkeypatch, read_mode="false")
+    assert d.connector._observer is None
+    assert d.counted("barrier") == {}
+
+
+def test_an_error_of_ours_leaves_the_wait_to_upstream(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode()
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(d.connector._observer, "before_forward", broken)
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert all(status.state == "landed" for status in d.worker.session.posted)
+    assert d.counted("telemetry_errors_total") == {"telemetry_errors_total|metrics": 1}
+
+
+@pytest.mark.skipif(ERA is Era.STEP, reason="0.33 has no layer barrier")
+def test_after_an_error_of_ours_every_layer_reaches_upstreams_barrier(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode()
+    d.connector._hooks.step_back(KeyError("a bug"))
+    reached: list[str] = []
+    monkeypatch.setattr(d.worker, "wait_for_layer_load", reached.append)
+    land_soon(d)
+    d.step("r", reading=["r"])
+    d.step("r")
+    assert reached == LAYERS * 2
+
+
+def test_the_cuda_graph_mode_is_never_overridden() -> None:
+    cls = moriio_connector.MoRIIOConnector
+    from moriio_observed.connector import ObservedMoRIIOConnector
+
+    for read_mode in (True, False):
+        extra = {"read_mode": read_mode, "observed": {"barrier": "layer"}}
+        assert ObservedMoRIIOConnector.requires_piecewise_for_cudagraph(extra) is False
+        assert cls.requires_piecewise_for_cudagraph(extra) is False
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        {"barrier": "adaptive"},
+        {"guard": "recompute"},
+        {"otlp": {"sample_ratio": 0.5}},
+        {"exporter": {"enabled": True}},
+        {"barier": "layer"},
+    ],
+)
+def test_a_setting_that_cannot_be_honoured_refuses_to_start(
+    observed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError, match=r"kv_connector_extra_config\.observed"):
+        Decode(monkeypatch, observed)
+
+
+def test_an_unknown_vllm_runs_as_upstream_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = upstream.Seams(Era.UNKNOWN, {"read_blocks": False}, load_errors=False)
+    monkeypatch.setattr(upstream.Seams, "detect", lambda: unknown)
+    d = Decode(monkeypatch)
+    assert type(d.worker) is ScriptedWorker
+    assert d.connector._watch.armed
+    gauges = d.connector._aggregate.cumulative()["gauges"]
+    assert gauges["hook_installed|read_blocks"]["rank 0"][1] == 0
+
+
+def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = upstream.Seams(Era.UNKNOWN, {"read_blocks": False}, load_errors=False)
+    monkeypatch.setattr(upstream.Seams, "detect", lambda: unknown)
+    with pytest.raises(SettingsError, match="barrier: 'step' cannot be honoured"):
+        Decode(monkeypatch, {"barrier": "step"})
+
+
+@pytest.mark.parametrize(
+    ("barrier", "era", "v2", "warns"),
+    [
+        ("auto", Era.LAYER, False, False),
+        ("auto", Era.LAYER_AND_STEP, True, False),
+        ("upstream", Era.LAYER, False, True),
+        ("upstream", Era.LAYER_AND_STEP, False, False),
+        ("upstream", Era.LAYER_AND_STEP, True, True),
+        ("layer", Era.LAYER_AND_STEP, False, True),
+        ("step", Era.LAYER, False, False),
+    ],
+)
+def test_we_warn_only_where_the_effective_barrier_leaves_full_graphs_unprotected(
+    barrier: str, era: Era, v2: bool, warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moriio_observed.barrier import place
+
+    d = Decode(monkeypatch)
+    d.config.compilation_config.cudagraph_mode = CUDAGraphMode.FULL
+    d.config.use_v2_model_runner = v2
+    warning = upstream.effective_warning(place(barrier, era), era, d.config)
+    assert (warning is not None) is warns
+    d.connector.shutdown()
