@@ -230,7 +230,7 @@ class ReadLedger:
             self.open_by_layer.setdefault(layer_name, {})[read] = None
         if not request.open:
             return None
-        if (earlier := self._requests.get(request_id)) is not None:
+        if (earlier := self._requests.pop(request_id, None)) is not None:
             self._forget(earlier)
             self._watch(earlier.open)
         request.total = len(request.open)
@@ -255,8 +255,8 @@ class ReadLedger:
     def look_before_forward(self, *, fresh: bool) -> int:
         """Confirm what has landed before the forward; return how many were newly seen landed.
 
-        Of an exposed request only the reads up to the first one in flight are looked at: one is
-        enough to know that it is still exposed.
+        Of requests exposed in earlier steps only those up to the first read in flight are looked
+        at: one is enough to know that the step has an exposed request in it.
 
         Args:
             fresh: Whether reads not judged yet are looked at too: not needed where a barrier is
@@ -264,16 +264,16 @@ class ReadLedger:
         """
         landed = 0
         if fresh:
-            for request in list(self._fresh.values()):
+            for request in self._fresh.values():
                 landed += self.look(request.open)
-        for request in list(self._exposed.values()):
+        while self._exposed:
+            request = next(iter(self._exposed.values()))
             while request.open:
                 state = self._advance(next(iter(request.open)))
                 if state is ReadState.IN_FLIGHT:
-                    break
+                    return landed
                 landed += state is ReadState.LANDED
-            if not request.open:
-                del self._exposed[request.request_id]
+            del self._exposed[request.request_id]
         return landed
 
     def finish(self, request_ids: Collection[str]) -> int:
@@ -364,8 +364,11 @@ class ReadLedger:
         return LateReads(late, landed, tuple(failed), expired)
 
     def oldest_posted_at(self) -> float | None:
-        """When the oldest request with an open read posted its first, or None."""
-        return min((r.posted_at for r in self._requests.values() if r.open), default=None)
+        """When the oldest request with an open read posted its first, or None.
+
+        Requests are kept in the order of their posting.
+        """
+        return next((r.posted_at for r in self._requests.values() if r.open), None)
 
     def _judge_request(self, request: RequestReads, verdict: Verdict, *, full_graph: bool) -> None:
         del self._fresh[request.request_id]
@@ -398,7 +401,7 @@ class ReadLedger:
     def _judge_still_exposed(self, verdict: Verdict, scheduled: Mapping[str, int] | None) -> None:
         """Find one request of an earlier step that is still exposed: one makes the step so."""
         fresh = {exposure.request_id for exposure in verdict.exposures}
-        for request in list(self._exposed.values()):
+        for request in self._exposed.values():
             if request.request_id in fresh or not request.open:
                 continue
             if scheduled is not None and request.request_id not in scheduled:

@@ -10,10 +10,7 @@ from collections.abc import Collection
 from moriio_observed.barrier import Outcome
 from moriio_observed.reads import Exposure, RequestReads, Verdict
 from moriio_observed.telemetry.aggregate import Aggregate, Counter, Histogram
-from moriio_observed.telemetry.catalog import CATALOG
-
-OTHER = "other"
-"""The label value that stands for whatever a closed or bounded label has no room for."""
+from moriio_observed.telemetry.catalog import CATALOG, OTHER
 
 _ERROR_TYPES = frozenset(CATALOG["reads_failed_total"].closed["error_type"])
 _PEER_FAILURE_REASONS = frozenset(CATALOG["peer_failures_total"].closed["reason"])

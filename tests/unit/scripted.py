@@ -29,7 +29,13 @@ from moriio_observed import upstream
 from moriio_observed.connector import ObservedMoRIIOConnector
 from tests.unit.fakes import FakeStatus
 
-LAYERS = [f"model.layers.{index}.self_attn.attn" for index in range(4)]
+
+def layer_names(count: int) -> list[str]:
+    """Names as vLLM gives them."""
+    return [f"model.layers.{index}.self_attn.attn" for index in range(count)]
+
+
+LAYERS = layer_names(4)
 TRANSFER_TIMEOUT_S = 0.05
 
 
@@ -70,6 +76,7 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
 
     def __init__(self, vllm_config: Any, *_: Any) -> None:
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+        self.layers = layer_names(vllm_config.model_config.hf_text_config.num_hidden_layers)
         timeouts = upstream.deadlines(extra)
         self.is_producer = vllm_config.kv_transfer_config.is_kv_producer
         set_role(ROLE.PRODUCER if self.is_producer else ROLE.CONSUMER)
@@ -106,10 +113,10 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
         self._has_mamba = False
         self.use_mla = False
         self.load_ready_flag: dict[str, bool] = {}
-        self.layer_name_to_local_kv_cache_metadata = {name: [b""] for name in LAYERS}
-        self.layer_to_group = dict.fromkeys(LAYERS, 0)
+        self.layer_name_to_local_kv_cache_metadata = {name: [b""] for name in self.layers}
+        self.layer_to_group = dict.fromkeys(self.layers, 0)
         self.layer_to_spec: dict[str, Any] = {}
-        self.kv_caches = dict.fromkeys(LAYERS)
+        self.kv_caches = dict.fromkeys(self.layers)
         self.transfer_id_to_request_id: dict[str, str] = {}
         self._consumer_notification_counts: dict[str, int] = {}
         self._completed_consumer_notifications: set[str] = set()
@@ -123,10 +130,10 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
         """The peer is there."""
 
     def _get_built_session(self, remote_engine_id: Any) -> Any:
-        return [self.session] * len(LAYERS), SimpleNamespace(num_blocks=8)
+        return [self.session] * len(self.layers), SimpleNamespace(num_blocks=8)
 
     def _region_session_indices(self, layer_name: str) -> list[int]:
-        return [LAYERS.index(layer_name)]
+        return [self.layers.index(layer_name)]
 
     def _compute_block_transfer_offsets(
         self, layer_name: str, local: Any, remote: Any, *_: Any, **__: Any
@@ -147,6 +154,8 @@ class Decode:
         monkeypatch: pytest.MonkeyPatch,
         observed: Mapping[str, Any] | None = None,
         role: str = "kv_consumer",
+        connector: type = ObservedMoRIIOConnector,
+        layers: int = len(LAYERS),
         **extra: Any,
     ) -> None:
         monkeypatch.setattr(moriio_connector, "MoRIIOConnectorWorker", ScriptedWorker)
@@ -171,9 +180,9 @@ class Decode:
             compilation_config=SimpleNamespace(cudagraph_mode=CUDAGraphMode.NONE),
             use_v2_model_runner=False,
             parallel_config=SimpleNamespace(tensor_parallel_size=1),
-            model_config=SimpleNamespace(hf_text_config=SimpleNamespace(num_hidden_layers=4)),
+            model_config=SimpleNamespace(hf_text_config=SimpleNamespace(num_hidden_layers=layers)),
         )
-        self.connector = ObservedMoRIIOConnector(
+        self.connector: Any = connector(
             self.config,
             KVConnectorRole.WORKER,
             SimpleNamespace(kv_cache_groups=[], transfer_groups=[]),

@@ -1,0 +1,36 @@
+# Every command sets itself up first (once: see scripts/setup.sh) and can be run again at any time.
+SHELL := /bin/bash
+PYTHON_BIN := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench
+
+help:
+	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
+	@echo 'make demo KEEP=1    the same, and leaves the pair running to look at'
+	@echo 'make test           every test; make test ARGS="-k barrier" for some'
+	@echo 'make lint           format, style, types, generated documents, scripts'
+	@echo 'make bench          the benchmarks'
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	.venv/bin/moriio-observed demo $(if $(filter-out 0,$(KEEP)),--keep)
+
+# One process: the real pairs need both cores of a small machine.
+test: setup
+	$(PYTHON_BIN) -m pytest --durations=15 $(ARGS)
+
+lint: setup
+	$(PYTHON_BIN) -m ruff format --check .
+	$(PYTHON_BIN) -m ruff check .
+	$(PYTHON_BIN) -m mypy
+	$(PYTHON_BIN) scripts/metrics_doc.py --check
+	bash -n scripts/setup.sh
+	bash -n .ci/run
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/setup.sh .ci/run; \
+	else echo 'shellcheck is not installed: the scripts were checked by bash -n alone'; fi
+
+bench: setup
+	$(PYTHON_BIN) -m benchmarks $(ARGS)

@@ -1,0 +1,1 @@
+"""What the product costs, against the bare upstream connector in the same run."""
