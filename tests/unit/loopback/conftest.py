@@ -1,11 +1,12 @@
 import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from moriio_observed.loopback import engine as engine_module
-from moriio_observed.loopback import transport
+from moriio_observed.loopback import memory, transport
 from moriio_observed.loopback.engine import FAULTS_VARIABLE, IOEngineSession
 from moriio_observed.loopback.faultfile import FaultFile
 from tests.unit.loopback.pair import Faults, Local, Peer
@@ -52,3 +53,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(transport, "time", clock)
     return clock
+
+
+@pytest.fixture
+def held_copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No byte moves until this event is set."""
+    release = threading.Event()
+    read = memory._readv
+
+    def held(*arguments: int) -> int:
+        release.wait()
+        return read(*arguments)
+
+    monkeypatch.setattr(memory, "_readv", held)
+    yield release
+    release.set()

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,11 @@ class Peer:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+    def kill_without_reaping(self) -> None:
+        """Leave a zombie, which has a pid and a start time still."""
+        self._process.kill()
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _ask(self, line: str) -> str:
         assert self._process.stdin is not None

@@ -3,6 +3,8 @@ import dataclasses
 import pytest
 
 from moriio_observed.loopback.enums import PeerFailureReason, StatusCode
+from moriio_observed.loopback.transport import Peer as SeenPeer
+from moriio_observed.loopback.transport import Transport
 from tests.unit.loopback.pair import Local, Peer
 
 
@@ -29,6 +31,19 @@ def test_a_death_is_reported_once_and_names_the_engine(peer, local, session, hun
     )
     assert str(peer.engine.pid) in event.detail
     assert local.engine.pop_peer_failure() is None
+
+
+def test_a_death_noticed_twice_is_reported_once(peer):
+    transport, seen = Transport(), SeenPeer(peer.engine)
+    transport.lose(seen)
+    transport.lose(seen)
+    transport.close()
+    assert len(transport.peer_failures) == 1
+
+
+def test_a_zombie_is_dead(peer, session):
+    peer.kill_without_reaping()
+    assert not session.alive()
 
 
 def test_a_session_is_alive_until_the_peer_dies(peer, session):

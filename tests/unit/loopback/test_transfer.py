@@ -1,6 +1,5 @@
 import ctypes
 import errno
-import threading
 
 import pytest
 
@@ -11,19 +10,6 @@ from moriio_observed.loopback.memory import IOV_MAX, Pieces
 
 SUCCESS, RDMA = StatusCode.SUCCESS, StatusCode.ERR_RDMA_OP
 SOON_S = 0.01
-
-
-def hold_copies(monkeypatch) -> threading.Event:
-    """Let no byte move until the event is set."""
-    release = threading.Event()
-
-    def held(*arguments):
-        release.wait()
-        return read(*arguments)
-
-    read = memory._readv
-    monkeypatch.setattr(memory, "_readv", held)
-    return release
 
 
 def test_a_read_brings_the_other_processs_bytes(peer, local, session):
@@ -62,11 +48,10 @@ def test_a_batch_writes_too(peer, local, session):
     assert (peer.get(3, 10), peer.get(3, 20)) == (b"abc", b"def")
 
 
-def test_posting_returns_before_the_bytes_have_moved(session, monkeypatch):
-    release = hold_copies(monkeypatch)
+def test_posting_returns_before_the_bytes_have_moved(session, held_copies):
     status = session.read(0, 0, 1, 0)
     assert status.InProgress()
-    release.set()
+    held_copies.set()
     assert status.WaitFor() is SUCCESS
 
 
@@ -77,8 +62,7 @@ def test_transfers_do_not_wait_for_each_other(peer, session, faults):
     assert hung.InProgress()
 
 
-def test_an_empty_batch_succeeds_at_once(session, monkeypatch):
-    hold_copies(monkeypatch)
+def test_an_empty_batch_succeeds_at_once(session, held_copies):
     assert session.batch_read([], [], [], 0).Succeeded()
 
 
@@ -129,6 +113,11 @@ def test_a_kernel_that_forbids_it_is_explained(session, monkeypatch):
     assert "CAP_SYS_PTRACE" in status.Message()
 
 
+def test_a_copy_that_gets_nowhere_is_an_error(session, monkeypatch):
+    monkeypatch.setattr(memory, "_readv", lambda *_: 0)
+    assert session.read(0, 0, 1, 0).WaitFor() is RDMA
+
+
 def test_a_copy_cut_short_goes_on_where_it_stopped(peer, local, session, monkeypatch):
     def at_most_one_run(pid, here, _, there, runs, flags):
         return read(pid, here, 1, there, 1, flags)
@@ -174,6 +163,15 @@ def test_slow_reads_land_when_their_time_comes(session, faults, clock):
     assert slow.InProgress()
     clock.now = 2 * SOON_S
     assert slow.WaitFor() is SUCCESS
+
+
+@pytest.mark.parametrize("forever", [{"hang": True}, {"latency_s": 1e300}])
+def test_what_never_lands_holds_up_nothing_that_does(session, faults, clock, forever):
+    faults.set({"requests": [0], **forever}, {"latency_s": SOON_S})
+    hung, slow = session.read(0, 0, 1, 0), session.read(0, 0, 1, 0)
+    clock.now = SOON_S
+    assert slow.WaitFor() is SUCCESS
+    assert hung.InProgress()
 
 
 def test_a_hang_with_an_end_lands_late(peer, local, session, faults, clock):

@@ -1,0 +1,53 @@
+"""`moriio-observed`: one module of this package per subcommand.
+
+A subcommand is a module with `NAME`, `SUMMARY`, `add_arguments(parser)` and
+`run(arguments) -> int`, listed in `COMMANDS`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from moriio_observed import __version__
+from moriio_observed.cli import demo
+from moriio_observed.demo.errors import DemoError
+
+COMMANDS = (demo,)
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand.
+
+    Args:
+        argv: The arguments, by default those of the process.
+
+    Returns:
+        The exit status; when it is not 0 the last line on standard error says why.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except (DemoError, OSError) as error:
+        print(f"moriio-observed {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"moriio-observed {arguments.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="moriio-observed",
+        description="Observes MoRIIO's READ barrier in vLLM.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(
+            command.NAME, help=command.SUMMARY, description=command.SUMMARY
+        )
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser

