@@ -112,7 +112,13 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         warning = upstream.effective_warning(placement, seams.era, vllm_config)
         if warning:
             logger.warning(warning)
-        logger.info("moriio_observed %s: effective barrier %r", __version__, placement.value)
+        logger.info(
+            "moriio_observed %s: barrier %r, effective %r on a vLLM whose own is %r",
+            __version__,
+            settings.barrier,
+            placement.value,
+            seams.era.value,
+        )
 
     # The scheduler side.
 
@@ -310,7 +316,7 @@ def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, 
         "role": str(transfer_config.kv_role),
         "mode": upstream.mode_name(transfer_config),
         "cudagraph_mode": graphs,
-        "barrier": placement.value if settings.barrier == "auto" else settings.barrier,
+        "barrier": settings.barrier,
         "guard": settings.guard,
         "vllm_version": upstream.vllm_version(),
         "mori_version": upstream.mori_version(),

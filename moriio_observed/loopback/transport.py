@@ -65,21 +65,21 @@ class Transfer:
         self.write = write
         self.error = error
 
-    def run(self) -> None:
-        """Move the bytes and end the transfer.
+    def run(self) -> tuple[StatusCode, str]:
+        """Move the bytes, and return the code and message to end with.
 
         Raises:
-            ProcessLookupError: The peer's process is gone; the transfer has not ended.
+            ProcessLookupError: The peer's process is gone.
         """
+        if self.error is not None:
+            return self.error
         try:
-            if self.error is None:
-                (write_memory if self.write else read_memory)(self.peer.process, self.pieces)
+            (write_memory if self.write else read_memory)(self.peer.process, self.pieces)
         except ProcessLookupError:
             raise
         except OSError as error:
-            self.status.Update(StatusCode.ERR_RDMA_OP, str(error))
-        else:
-            self.status.Update(*(self.error or (StatusCode.SUCCESS, "")))
+            return StatusCode.ERR_RDMA_OP, str(error)
+        return StatusCode.SUCCESS, ""
 
 
 class Transport:
@@ -163,11 +163,13 @@ class Transport:
             if transfer.status.Failed():
                 continue
             try:
-                transfer.run()
+                end = transfer.run()
             except ProcessLookupError:
                 self.lose(transfer.peer)
             else:
+                # Forgotten first: a death noticed from here on must not fail what has landed.
                 self._forget(transfer)
+                transfer.status.Update(*end)
 
 
 def _death(peer: Peer) -> PeerFailureEvent:

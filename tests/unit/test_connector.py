@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +20,11 @@ from vllm.config import CUDAGraphMode  # noqa: E402
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector  # noqa: E402
 
 from moriio_observed import upstream  # noqa: E402
-from moriio_observed.barrier import Era  # noqa: E402
+from moriio_observed.barrier import Era, place  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
 from tests.unit.scripted import LAYERS, Decode, ScriptedWorker  # noqa: E402
 
+CASES = Path(__file__).parents[1] / "cases"
 ERA = upstream.Seams.detect().era
 
 
@@ -332,6 +335,19 @@ def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
         Decode(monkeypatch, {"barrier": "step"})
 
 
+def test_full_and_piecewise_graphs_are_protected_without_a_warning_and_left_as_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = json.loads((CASES / "read-full-and-piecewise.json").read_text())
+    mode = CUDAGraphMode[case["compilation_config"]["cudagraph_mode"]]
+    extra = case["kv_transfer_config"]["kv_connector_extra_config"]
+    d = Decode(monkeypatch, **{key: extra[key] for key in ("qp_per_transfer", "num_workers")})
+    d.config.compilation_config.cudagraph_mode = mode
+    assert upstream.effective_warning(place("auto", ERA), ERA, d.config) is None
+    assert d.config.compilation_config.cudagraph_mode is mode
+    d.connector.shutdown()
+
+
 @pytest.mark.parametrize(
     ("barrier", "era", "v2", "warns"),
     [
@@ -347,8 +363,6 @@ def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
 def test_we_warn_only_where_the_effective_barrier_leaves_full_graphs_unprotected(
     barrier: str, era: Era, v2: bool, warns: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moriio_observed.barrier import place
-
     d = Decode(monkeypatch)
     d.config.compilation_config.cudagraph_mode = CUDAGraphMode.FULL
     d.config.use_v2_model_runner = v2
