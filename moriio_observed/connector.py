@@ -7,7 +7,6 @@ Only wiring. What is known of upstream stands in ``upstream.py``, what a step is
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import
 
 from moriio_observed import __version__, config, upstream
 from moriio_observed.barrier import Era, Placement, Waiter, place
+from moriio_observed.log import get_logger
 from moriio_observed.observer import ID_LIMIT, ReadObserver
 from moriio_observed.reads import ReadLedger
 from moriio_observed.registration import register
@@ -29,7 +29,7 @@ from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedSt
 
 __all__ = ["ObservedMoRIIOConnector"]
 
-logger = logging.getLogger("vllm.moriio_observed")
+logger = get_logger(__name__)
 
 FLUSH_S = 1.0
 """A step with nothing to say sends what was counted at most this often, seconds."""

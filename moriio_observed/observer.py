@@ -13,19 +13,19 @@ It knows no vLLM: upstream's names end in ``upstream.py``.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter
+from moriio_observed.log import get_logger
 from moriio_observed.reads import Exposure, Read, ReadLedger, ReadState, Settled, Status, Verdict
 from moriio_observed.telemetry.read_metrics import ReadMetrics, certainty
 
 __all__ = ["Dropped", "ReadObserver", "StepNotes"]
 
-logger = logging.getLogger("vllm.moriio_observed")
+logger = get_logger(__name__)
 
 ID_LIMIT = 512
 """Longest request id written to the log, characters."""

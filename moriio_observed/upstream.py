@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-import logging
 import os
 import re
 import time
@@ -28,6 +27,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
 from moriio_observed.barrier import Era, Outcome, Placement
+from moriio_observed.log import get_logger
 from moriio_observed.observer import FULL, Dropped, ReadObserver, StepNotes
 from moriio_observed.telemetry.aggregate import Aggregate
 
@@ -48,7 +48,7 @@ __all__ = [
     "vllm_version",
 ]
 
-logger = logging.getLogger("vllm.moriio_observed")
+logger = get_logger(__name__)
 
 _NOTES = "moriio_observed_notes"
 _WORKER_SEAMS = ("_read_blocks", "_pop_done_transfers", "_moriio_handshake")

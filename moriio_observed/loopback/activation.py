@@ -1,16 +1,16 @@
 """Putting the stand-in in the place of `mori`, and taking it away again."""
 
 import importlib.util
-import logging
 import os
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from moriio_observed.log import get_logger
 from moriio_observed.loopback import descriptors, engine, enums, status
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SWITCH_VARIABLE = "MORIIO_OBSERVED_LOOPBACK"
 HIDE_VARIABLE = "MORIIO_OBSERVED_LOOPBACK_HIDE"

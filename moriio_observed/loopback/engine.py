@@ -1,12 +1,12 @@
 """`mori.io`'s engine and session, for processes of one machine."""
 
 import itertools
-import logging
 import os
 import socket
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from moriio_observed.log import get_logger
 from moriio_observed.loopback.descriptors import (
     EngineDesc,
     FabricBackendConfig,
@@ -24,7 +24,7 @@ from moriio_observed.loopback.process import ProcessId, allow_peers, node_id
 from moriio_observed.loopback.status import TransferStatus, wait_for_all
 from moriio_observed.loopback.transport import Peer, Transfer, Transport
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 FAULTS_VARIABLE = "MORIIO_OBSERVED_LOOPBACK_FAULTS"
 

@@ -2,17 +2,17 @@
 
 import difflib
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from moriio_observed.log import get_logger
 from moriio_observed.loopback.enums import StatusCode
 from moriio_observed.loopback.faults import NEVER, Plan, Rule
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _SIDES = ("consumer", "producer")
 

@@ -1,7 +1,6 @@
 """Other processes: who they are, whether they live, and a call when one dies."""
 
 import ctypes
-import logging
 import os
 import select
 import threading
@@ -9,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-logger = logging.getLogger(__name__)
+from moriio_observed.log import get_logger
+
+logger = get_logger(__name__)
 
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)

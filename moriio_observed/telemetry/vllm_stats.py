@@ -7,7 +7,6 @@ payload is swallowed and counted here: it must never reach serving.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorStats,
 )
 
+from moriio_observed.log import get_logger
 from moriio_observed.telemetry.aggregate import Payload, empty, make_key, merge, split_key
 from moriio_observed.telemetry.catalog import (
     CATALOG,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from moriio_observed.config import Settings
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _ERRORS = make_key("telemetry_errors_total", ["metrics"])
 _FOLDS: Mapping[Fold, Callable[[Iterable[float]], float]] = {

@@ -23,12 +23,17 @@ def hiding(words: str) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _clean(caplog):
     caplog.set_level(logging.INFO)
+    # Other tests of this process may run upstream's connector on the loopback.
+    in_use = activate({})
+    deactivate()
     saved = {name: sys.modules.pop(name) for name in MODULES if name in sys.modules}
     yield
     deactivate()
     for name in MODULES:
         sys.modules.pop(name, None)
     sys.modules.update(saved)
+    if in_use:
+        activate(ON)
 
 
 @pytest.fixture

@@ -407,7 +407,7 @@ def test_garbage_is_counted_logged_once_and_never_raised(
     garbage: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = build()
-    with caplog.at_level(logging.WARNING, logger="moriio_observed"):
+    with caplog.at_level(logging.WARNING, logger="vllm.moriio_observed"):
         metrics.observe(garbage)
         metrics.observe(garbage)
     assert value("telemetry_errors_total", signal="metrics") == 2
