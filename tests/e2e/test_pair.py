@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,24 @@ def test_one_barrier_call_that_gave_up_is_one_timeout_and_the_abort_is_counted(
     before = scrape(running.decode.ports.url)
     observation = Observation(running.decode)
     running.faults.set(HUNG_READ)
-    running.client.ask(prompts(14))
+    ages = []
+    with ThreadPoolExecutor(1) as thread:
+        asking = thread.submit(running.client.ask, prompts(14))
+        while not asking.done():
+            have = scrape(running.decode.ports.url)
+            ages.append(have.total("moriio_oldest_read_age_seconds"))
+            wait([asking], timeout=0.2)
     running.faults.clear()
     running.client.ask(prompts(15, 1))
     observation.settled(17)
+    assert max(ages) > 0
     change = scrape(running.decode.ports.url).since(before)
     steps = change.total("moriio_unprotected_steps_total", cause="timeout", certainty="certain")
     assert change.total("moriio_barrier_timeouts_total") == steps
     assert change.total("moriio_reads_aborted_total") == 1
-    assert scrape(running.decode.ports.url).total("moriio_reads_in_flight") == 0
+    after = scrape(running.decode.ports.url)
+    assert after.total("moriio_reads_in_flight") == 0
+    assert after.total("moriio_oldest_read_age_seconds") == 0
 
 
 def test_failed_reads_are_recomputed_and_all_answers_are_right(pair: GetPair) -> None:
