@@ -58,6 +58,11 @@ class Placement(enum.Enum):
         """Whether upstream's own waits are bypassed."""
         return self is not Placement.UPSTREAM
 
+    @property
+    def waits(self) -> bool:
+        """Whether a barrier of ours may fail a step."""
+        return self not in (Placement.UPSTREAM, Placement.OFF)
+
     def protects_full_graphs(self, era: Era, *, hidden_full: bool) -> bool:
         """Whether a FULL graph step waits for its reads.
 
@@ -86,7 +91,7 @@ class Outcome:
     Attributes:
         waited_s: Seconds in the call.
         landed: Reads newly seen landed.
-        failed: Reads newly seen failed.
+        failed: Covered reads that have failed.
         in_flight: Reads still in flight when the deadline passed.
     """
 

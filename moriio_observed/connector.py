@@ -7,18 +7,20 @@ Only wiring. What is known of upstream stands in ``upstream.py``, what a step is
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import MoRIIOConnector
 
 from moriio_observed import __version__, config, upstream
-from moriio_observed.barrier import Era, Placement, Waiter, place
+from moriio_observed.barrier import Era, Outcome, Placement, Waiter, place
+from moriio_observed.containment import Containment
 from moriio_observed.log import get_logger
-from moriio_observed.observer import ID_LIMIT, ReadObserver
+from moriio_observed.observer import ID_LIMIT, ReadObserver, StepNotes
 from moriio_observed.reads import ReadLedger
 from moriio_observed.registration import register
 from moriio_observed.release import check_release
@@ -60,118 +62,142 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         seams = upstream.Seams.detect()
         check_release(settings, seams)
         super().__init__(vllm_config, role, kv_cache_config)
-        self._reads = upstream.is_read_consumer(transfer_config)
+        self._known = seams.era is not Era.UNKNOWN
         self._flushed_at = time.monotonic()
         self._news = False
         self._hooks: upstream.Hooks | None = None
         self._observer: ReadObserver | None = None
         self._watch: Any = _NeverArmed
+        worker = self.connector_worker
         if role is KVConnectorRole.SCHEDULER:
             self._aggregate = Aggregate(source="scheduler")
-            return
-        worker = self.connector_worker
-        self._aggregate = Aggregate(
-            source=f"rank {getattr(worker, '_rank', worker.tp_rank)}",
-            tp_rank=str(worker.tp_rank),
-            wait_buckets=settings.wait_buckets,
+            self._reads = self._known and upstream.reads(self.connector_scheduler)
+        else:
+            self._aggregate = Aggregate(
+                source=f"rank {getattr(worker, '_rank', worker.tp_rank)}",
+                tp_rank=str(worker.tp_rank),
+                wait_buckets=settings.wait_buckets,
+            )
+            self._reads = self._known and upstream.reads(worker)
+            self._hook(vllm_config, settings, seams)
+        self._containment = Containment(
+            self._aggregate, "what this side of the connector counts stands still."
         )
-        self._hook(vllm_config, settings, seams)
 
     def _hook(self, vllm_config: Any, settings: config.Settings, seams: upstream.Seams) -> None:
         transfer_config = vllm_config.kv_transfer_config
         placement = place(settings.barrier, seams.era)
         hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
-        for hook, installed in seams.hooks.items():
-            self._aggregate.gauge("hook_installed", hook=hook).set(int(installed))
-        if seams.era is Era.UNKNOWN:
+        self._target_layers = upstream.layer_count(vllm_config)
+        if not self._known:
             self._watch = _AlwaysArmed
             logger.error(
                 "This vLLM's MoRIIO connector is not one that moriio_observed knows (missing: %s); "
                 "it runs as upstream wrote it and its reads are not observed.",
                 ", ".join(seams.missing),
             )
-            return
-        if not self._reads:
+        elif not self._reads:
             hooks.install(None)
-            return
-        timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
-        ledger = ReadLedger()
-        self._observer = self._watch = ReadObserver(
-            placement=placement,
-            era=seams.era,
-            ledger=ledger,
-            waiter=Waiter(ledger, timeouts.transfer_timeout, wait_all=hooks.wait_all()),
-            metrics=ReadMetrics(
-                self._aggregate,
-                max_remotes=settings.max_remotes,
-                per_layer=settings.per_layer,
-            ),
-            action=_ACTIONS[transfer_config.kv_load_failure_policy],
-        )
-        hooks.install(self._observer)
-        warning = upstream.effective_warning(placement, seams.era, vllm_config)
-        if warning:
-            logger.warning(warning)
-        logger.info(
-            "moriio_observed %s: barrier %r, effective %r on a vLLM whose own is %r",
-            __version__,
-            settings.barrier,
-            placement.value,
-            seams.era.value,
-        )
+        else:
+            timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
+            ledger = ReadLedger()
+            self._observer = self._watch = ReadObserver(
+                placement=placement,
+                era=seams.era,
+                ledger=ledger,
+                waiter=Waiter(ledger, timeouts.transfer_timeout, wait_all=hooks.wait_all()),
+                metrics=ReadMetrics(
+                    self._aggregate,
+                    max_remotes=settings.max_remotes,
+                    per_layer=settings.per_layer,
+                ),
+                action=_ACTIONS[transfer_config.kv_load_failure_policy],
+            )
+            hooks.install(self._observer)
+            warning = upstream.effective_warning(placement, seams.era, vllm_config)
+            if warning:
+                logger.warning(warning)
+            logger.info(
+                "moriio_observed %s: barrier %r, effective %r on a vLLM whose own is %r",
+                __version__,
+                settings.barrier,
+                placement.value,
+                seams.era.value,
+            )
+        self._say_installed(hooks)
+
+    def _say_installed(self, hooks: upstream.Hooks) -> None:
+        for hook, in_force in hooks.installed().items():
+            self._aggregate.gauge("hook_installed", hook=hook).set(int(in_force))
 
     # The scheduler side.
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> Any:
         """As upstream; tokens claimed as external that no read will fill are counted."""
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
-        if self._reads and upstream.claims_phantom(
-            self.connector_scheduler, request, num_external_tokens
-        ):
-            cause = upstream.phantom_cause(request)
-            self._aggregate.counter("phantom_hits_total", cause=cause, action="reported").inc()
-            self._news = True
-            logger.warning(
-                "moriio_phantom_hit %s",
-                json.dumps(
-                    {
-                        "request_id": request.request_id[:ID_LIMIT],
-                        "cause": cause,
-                        "tokens": num_external_tokens,
-                        "action": "reported",
-                    }
-                ),
-            )
+        if self._reads:
+            self._containment.tell(self._note_phantom, request, num_external_tokens)
         return result
+
+    def _note_phantom(self, request: Any, tokens: int) -> None:
+        if not upstream.claims_phantom(self.connector_scheduler, request, tokens):
+            return
+        cause = upstream.phantom_cause(request)
+        self._aggregate.counter("phantom_hits_total", cause=cause, action="reported").inc()
+        self._news = True
+        told = {
+            "request_id": request.request_id[:ID_LIMIT],
+            "cause": cause,
+            "tokens": tokens,
+            "action": "reported",
+        }
+        logger.warning("moriio_phantom_hit %s", json.dumps(told))
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """As upstream; the worker also learns who takes part in the step."""
         metadata = super().build_connector_meta(scheduler_output)
         if self._reads:
-            upstream.attach_notes(metadata, scheduler_output)
+            self._containment.tell(upstream.attach_notes, metadata, scheduler_output)
         return metadata
 
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; sends that expired with nobody having released them are counted."""
-        if not self._reads and (expired := upstream.expired_sends(self.connector_scheduler)):
-            self._aggregate.counter("deferred_sends_expired_total").inc(expired)
-            self._news = True
+        scheduler = self.connector_scheduler
+        released = set(connector_output.finished_sending or ())
+        overdue = self._containment.tell(upstream.overdue_sends, scheduler) or set()
         super().update_connector_output(connector_output)
+        if overdue:
+            self._containment.tell(self._note_expired, overdue - released)
+
+    def _note_expired(self, overdue: set[str]) -> None:
+        expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
+        self._aggregate.counter("deferred_sends_expired_total").inc(len(expired))
+        self._news = self._news or bool(expired)
 
     # The worker side, in the order of a step.
 
     def register_kv_caches(self, kv_caches: Any) -> None:
-        """As upstream; layers without a layer hook become known."""
+        """As upstream; layers whose hook cannot be relied on become known."""
         super().register_kv_caches(kv_caches)
         if self._observer is not None and self._hooks is not None:
-            self._observer.hookless = frozenset(self._hooks.hookless_layers())
+            self._observer.hookless = frozenset(self._hooks.hookless_layers(self._target_layers))
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
-        """As upstream; a step begins."""
+        """As upstream; a step begins.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
         super().bind_connector_metadata(connector_metadata)
-        if self._observer is not None and self._hooks is not None:
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or hooks.broken:
+            return
+
+        def begin() -> Outcome | None:
             notes = upstream.read_notes(connector_metadata)
-            self._hooks.tell(self._observer.begin_step, notes, upstream.bound_mode(notes))
+            return observer.begin_step(notes, upstream.bound_mode(notes))
+
+        self._wait_or_step_back(hooks, observer, begin)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """As upstream; before the forward, what no layer hook will wait for is waited for.
@@ -183,21 +209,37 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         if observer is None or hooks is None or hooks.broken:
             super().start_load_kv(forward_context, **kwargs)
             return
-        notes = upstream.read_notes(self._connector_metadata)
+        notes = hooks.tell(upstream.read_notes, self._connector_metadata) or StepNotes()
         if notes.loads_before_forward is False:
             hooks.tell(observer.end_forward)
             super().start_load_kv(forward_context, **kwargs)
             return
         super().start_load_kv(forward_context, **kwargs)
-        if hooks.broken:
-            return
+        if not hooks.broken:
+            self._wait_or_step_back(
+                hooks,
+                observer,
+                lambda: observer.before_forward(
+                    upstream.runtime_mode(forward_context, kwargs, notes)
+                ),
+            )
+
+    def _wait_or_step_back(
+        self,
+        hooks: upstream.Hooks,
+        observer: ReadObserver,
+        wait: Callable[[], Outcome | None],
+    ) -> None:
+        """Wait before the forward; if our own wait fails, wait without any bookkeeping."""
         try:
-            outcome = observer.before_forward(upstream.runtime_mode(forward_context, kwargs, notes))
+            outcome = wait()
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
-            hooks.step_back(error)
-            hooks.wait_for_everything()
+            hooks.containment.step_back(error)
+            if observer.placement.waits:
+                hooks.wait_for_everything("step")
             return
-        hooks.refuse_incomplete("step", outcome)
+        if observer.placement.waits:
+            hooks.refuse_incomplete("step", outcome)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Wait for one layer's reads; nothing but one look where none is in flight."""
@@ -211,15 +253,17 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             return
         if observer.placement is Placement.UPSTREAM:
             started = time.perf_counter()
-            super().wait_for_layer_load(layer_name)
-            waited_s = time.perf_counter() - started
-            hooks.tell(observer.upstream_waited_at_layer, layer_name, waited_s)
+            try:
+                super().wait_for_layer_load(layer_name)
+            finally:
+                waited_s = time.perf_counter() - started
+                hooks.tell(observer.upstream_waited_at_layer, layer_name, waited_s)
             return
         try:
             outcome = observer.at_layer(layer_name)
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
-            hooks.step_back(error)
-            super().wait_for_layer_load(layer_name)
+            hooks.containment.step_back(error)
+            hooks.wait_for_everything("layer")
             return
         hooks.refuse_incomplete("layer", outcome)
 
@@ -248,33 +292,46 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
 
     def shutdown(self) -> None:
         """As upstream; the hooks are taken away."""
-        super().shutdown()
-        if self._hooks is not None:
-            self._hooks.uninstall()
+        try:
+            super().shutdown()
+        finally:
+            if self._hooks is not None:
+                self._hooks.uninstall()
             self._watch, self._observer = _AlwaysArmed, None
 
     # The way out.
 
     def get_kv_connector_stats(self) -> ObservedStats | None:
         """What was counted since the last step that had something to say, else None."""
-        if self._hooks is not None and self._observer is not None:
+        delta: Payload | None = self._containment.tell(self._take_delta)
+        return None if delta is None else ObservedStats(data=delta)
+
+    def _take_delta(self) -> Payload | None:
+        if self._hooks is not None:
             for reason in self._hooks.peer_failures():
-                self._observer.metrics.peer_failed(reason)
+                self._aggregate.counter("peer_failures_total", reason=reason).inc()
                 self._news = True
+        if self._observer is not None:
             self._news = self._observer.take_news() or self._news
         now = time.monotonic()
         if not self._news and now - self._flushed_at < FLUSH_S:
             return None
         self._news = False
         self._flushed_at = now
-        if self._observer is not None:
-            self._observer.gauge()
+        if self._hooks is not None and self._observer is not None:
+            self._set_gauges(self._hooks, self._observer)
         if self.connector_scheduler is not None and not self._reads:
-            self._aggregate.gauge("deferred_sends").set(
-                upstream.deferred_sends(self.connector_scheduler)
-            )
-        delta = self._aggregate.delta()
-        return None if delta is None else ObservedStats(data=delta)
+            held = upstream.deferred_sends(self.connector_scheduler)
+            self._aggregate.gauge("deferred_sends").set(held)
+        return self._aggregate.delta()
+
+    def _set_gauges(self, hooks: upstream.Hooks, observer: ReadObserver) -> None:
+        if hooks.broken:
+            # Nobody knows any more what is in flight.
+            observer.metrics.in_flight(math.nan, math.nan)
+            self._say_installed(hooks)
+        else:
+            observer.gauge()
 
     @classmethod
     def build_kv_connector_stats(cls, data: Payload | None = None) -> ObservedStats:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter
 from moriio_observed.log import get_logger
@@ -41,10 +40,12 @@ class StepNotes:
         scheduled: Tokens per request in this step; None if unknown.
         loads_before_forward: Whether ``start_load_kv`` precedes the forward; None if unknown
             (then it is taken to).
+        preempted: Requests whose blocks were taken away since the step before.
     """
 
     scheduled: Mapping[str, int] | None = None
     loads_before_forward: bool | None = None
+    preempted: Collection[str] = ()
 
     @property
     def runs_forward(self) -> bool:
@@ -75,9 +76,11 @@ class _Step:
     ended: bool = False
     loads_done: bool = False
     reads: bool = False
+    unprotected: bool = False
     blocked_s: float = 0.0
-    verdict: Verdict | None = None
+    exposures: list[Exposure] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
+    relied_on: set[str] = field(default_factory=set)
 
     @property
     def full_graph(self) -> bool:
@@ -95,12 +98,13 @@ class ReadObserver:
         metrics: Where events are counted.
         action: What becomes of a request whose blocks are reported as load errors
             ("recomputed" or "failed").
-        hookless: Names of layers for which no layer hook ever fires (recurrent state).
+        hookless: Names of layers whose hook never fires, or not before the forward is judged
+            (recurrent state, draft models).
         clock: A monotonic clock, seconds.
 
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
-            looks at, once per layer.
+            looks at, once per layer. Always true where upstream's own barrier is left alone.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class ReadObserver:
         hookless: Collection[str] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.armed = False
+        self.armed = not placement.ours
         self.placement = placement
         self.era = era
         self.ledger = ledger
@@ -124,7 +128,8 @@ class ReadObserver:
         self._waiter = waiter
         self._action = action
         self._clock = clock
-        self._hooked: set[str] = set()
+        self._hooked: dict[str, set[str]] = {}
+        self._distrusted: set[str] = set()
         self._step: _Step | None = None
         self._steps = 0
         self._covered: list[int] | None = None
@@ -132,14 +137,21 @@ class ReadObserver:
 
     # The order of a step.
 
-    def begin_step(self, notes: StepNotes, mode: str) -> None:
-        """A step begins: its metadata were bound, nothing has run."""
+    def begin_step(self, notes: StepNotes, mode: str) -> Outcome | None:
+        """A step begins: its metadata were bound, nothing has run.
+
+        Returns how a wait ended, None if there was nothing to wait for.
+        """
         started = self._clock()
         self._steps += 1
-        self._step = _Step(notes, mode, started)
-        if notes.loads_before_forward is False and notes.runs_forward and self.ledger:
-            self.before_forward(mode)
-        self.metrics.overhead(self._clock() - started)
+        step = self._step = _Step(notes, mode, started)
+        self.armed = not self.placement.ours
+        if notes.preempted:
+            self.finish(notes.preempted)
+        self._own(started, 0.0)
+        if notes.loads_before_forward is False and self.ledger:
+            return self.before_forward(step.mode)
+        return None
 
     def posted(
         self,
@@ -153,14 +165,21 @@ class ReadObserver:
     ) -> None:
         """The reads of one request were posted, from `started_at` on, in `post_s` seconds."""
         request = self.ledger.post(request_id, remote, reads, nbytes=nbytes, posted_at=started_at)
-        if request is not None:
-            self.metrics.posted(request, post_s)
-            self._news = True
+        if request is None:
+            return
+        self.metrics.posted(request, post_s)
+        self._news = True
+        step = self._step
+        if step is not None and step.ended and request_id in (step.notes.scheduled or ()):
+            # Its forward has run without what is only being read now.
+            only = {request_id: 1}
+            self._record(step, self.ledger.judge(full_graph=step.full_graph, scheduled=only))
 
     def before_forward(self, mode: str) -> Outcome | None:
         """The last moment before the forward: look, and wait for what no layer hook will.
 
-        Returns how a wait ended, None if there was nothing to wait for.
+        Returns how a wait ended, with every read known to have failed; None if there was
+        nothing to wait for and nothing has failed.
         """
         step = self._step
         if step is None or step.ended or step.loads_done or not step.notes.runs_forward:
@@ -169,16 +188,17 @@ class ReadObserver:
         step.mode = mode
         if not self.ledger.open_by_layer and not self.ledger.has_fresh:
             return None
+        started, blocked_s = self._clock(), step.blocked_s
         step.reads = True
         self._news = True
         layers_wait = self.placement is Placement.EVIDENCE and not step.full_graph
-        self.metrics.landed(self.ledger.look_before_forward(fresh=not layers_wait))
+        scheduled = step.notes.scheduled
+        self.metrics.landed(self.ledger.look_before_forward(scheduled, fresh=not layers_wait))
         outcome = self._wait(step, "step", self._due_before_forward(step))
-        self.armed = not step.full_graph and self.placement in (
-            Placement.EVIDENCE,
-            Placement.LAYER,
-            Placement.UPSTREAM,
-        )
+        if failures := self.ledger.fresh_failures:
+            outcome = replace(outcome or Outcome(0.0, 0, 0, 0), failed=failures)
+        self.armed = self._layers_have_work(step)
+        self._own(started, step.blocked_s - blocked_s)
         return outcome
 
     def at_layer(self, layer_name: str) -> Outcome | None:
@@ -189,10 +209,13 @@ class ReadObserver:
         step = self._step
         if step is None or step.ended:
             return None
-        self._hooked.add(layer_name)
-        reads: Collection[Read] = self.ledger.open_by_layer.get(layer_name, {})
+        self._hooked.setdefault(step.mode, set()).add(layer_name)
+        step.relied_on.discard(layer_name)
+        reads: Collection[Read] | None = self.ledger.open_by_layer.get(layer_name)
+        if not reads:
+            return None
         if step.given_up:
-            reads = [read for read in reads if read.request.request_id not in step.given_up]
+            reads = self._leave_out_given_up(step, reads)
         return self._wait(step, "layer", reads)
 
     def end_forward(self) -> None:
@@ -201,24 +224,30 @@ class ReadObserver:
         if step is None or step.ended:
             return
         started = self._clock()
-        self.armed = False
+        self.armed = not self.placement.ours
         step.ended = True
         if not step.notes.runs_forward:
             return
         if self.ledger:
-            verdict = self.ledger.judge(full_graph=step.full_graph, scheduled=step.notes.scheduled)
-            self._record(step, verdict)
+            # A layer hook that was relied on and did not fire is never relied on again.
+            self._distrusted |= step.relied_on & self.ledger.open_by_layer.keys()
+            self._record(
+                step,
+                self.ledger.judge(full_graph=step.full_graph, scheduled=step.notes.scheduled),
+            )
+        if step.full_graph and step.reads:
+            self.metrics.full_graph_step(protected=not step.unprotected)
         self.metrics.step(step.mode, reads=step.reads)
         if step.reads:
             self.metrics.step_with_reads(started - step.started_at, step.blocked_s)
-        self.metrics.overhead(self._clock() - started)
+        self._own(started, 0.0)
 
     def settle(self, dropped: Iterable[Dropped]) -> None:
         """Upstream has cleaned up: close the accounts it dropped and tell who was exposed."""
         started = self._clock()
         actions: dict[str, str] = {}
         for item in dropped:
-            settled = self.ledger.settle(item.request_id, done=item.done)
+            settled = self.ledger.settle(item.request_id, done=item.done, recovered=item.reported)
             if settled is not None:
                 self._account(settled, done=item.done)
             if item.reported:
@@ -231,14 +260,14 @@ class ReadObserver:
             self.metrics.aborted(late.expired)
             self.metrics.failed(_codes(late.failed))
         step = self._step
-        if step is not None and step.verdict is not None:
-            for exposure in step.verdict.exposures:
+        if step is not None:
+            for exposure in step.exposures:
                 self._expose(exposure, actions.get(exposure.request_id, "reported"))
-            step.verdict = None
-        self.metrics.overhead(self._clock() - started)
+            step.exposures.clear()
+        self._own(started, 0.0)
 
     def finish(self, request_ids: Collection[str]) -> None:
-        """The scheduler has finished these requests: they take part in no further step."""
+        """The scheduler has finished or preempted these requests: their blocks are free."""
         landed = self.ledger.finish(request_ids)
         if landed:
             self.metrics.landed(landed)
@@ -249,29 +278,26 @@ class ReadObserver:
     def upstream_waited_at_layer(self, layer_name: str, waited_s: float) -> None:
         """Upstream's own barrier of one layer has returned after `waited_s` seconds."""
         step = self._step
-        if step is None or step.ended:
-            return
-        self._hooked.add(layer_name)
         reads = self.ledger.open_by_layer.get(layer_name)
-        if reads and self.era is not Era.STEP:
-            self._observe(step, "layer", list(reads), waited_s)
+        if step is None or step.full_graph or not reads or self.era is Era.STEP:
+            return
+        self._observe(step, "layer", list(reads), waited_s)
 
-    @contextmanager
-    def upstream_waits_before_forward(self) -> Iterator[None]:
-        """Around upstream's own step barrier; `upstream_covers` names what it waits for."""
-        covered: list[int] = []
-        self._covered = covered
-        started = self._clock()
-        try:
-            yield
-        finally:
-            self._covered = None
-            step = self._step
-            if step is not None and covered:
-                known = {id(read.status): read for read in self.ledger.open_reads()}
-                reads = [known[key] for key in covered if key in known]
-                step.reads = True
-                self._observe(step, "step", reads, self._clock() - started)
+    def upstream_starts_step_wait(self) -> None:
+        """Upstream's own step barrier begins; `upstream_covers` names what it waits for."""
+        self._covered = []
+
+    def upstream_waited_before_forward(self, waited_s: float) -> None:
+        """Upstream's own step barrier has returned, or raised, after `waited_s` seconds."""
+        covered, self._covered = self._covered, None
+        step = self._step
+        if step is None or not covered:
+            return
+        known = {id(read.status): read for read in self.ledger.open_reads()}
+        step.reads = True
+        reads = [known[key] for key in covered if key in known]
+        if reads:
+            self._observe(step, "step", reads, waited_s)
 
     def upstream_covers(self, statuses: Iterable[Status]) -> None:
         """Upstream's step barrier waits for these statuses."""
@@ -292,23 +318,56 @@ class ReadObserver:
         self.metrics.in_flight(self.ledger.in_flight, age_s)
 
     def _due_before_forward(self, step: _Step) -> list[Read]:
-        """The reads that must be waited for now, because no layer hook will."""
+        """The reads that must be waited for now, because no layer hook will.
+
+        Requests that are gone are left out: nobody attends to what they read.
+        """
         match self.placement:
             case Placement.STEP:
-                return list(self.ledger.open_reads())
+                layers: Collection[str] = self.ledger.open_by_layer.keys()
+            case Placement.EVIDENCE if step.full_graph:
+                layers = self.ledger.open_by_layer.keys()
             case Placement.EVIDENCE:
-                if step.full_graph:
-                    return list(self.ledger.open_reads())
-                hooked = self._hooked
-                return [read for read in self.ledger.open_reads() if read.layer_name not in hooked]
+                step.relied_on = self._relied_on(step)
+                layers = self.ledger.open_by_layer.keys() - step.relied_on
             case Placement.LAYER:
-                return [
-                    read
-                    for layer_name in self.hookless
-                    for read in self.ledger.open_by_layer.get(layer_name, ())
-                ]
+                layers = self.hookless
             case _:
                 return []
+        return [
+            read
+            for layer_name in layers
+            for read in self.ledger.open_by_layer.get(layer_name, ())
+            if not read.request.gone
+        ]
+
+    def _relied_on(self, step: _Step) -> set[str]:
+        """The layers whose hooks have fired in this kind of step, and never failed to."""
+        hooked = self._hooked.get(step.mode, set())
+        return (hooked & self.ledger.open_by_layer.keys()) - self._distrusted - self.hookless
+
+    def _layers_have_work(self, step: _Step) -> bool:
+        """Whether layer hooks must be listened to: to wait there, or to learn which fire."""
+        match self.placement:
+            case Placement.UPSTREAM:
+                return True
+            case Placement.LAYER:
+                return bool(self.ledger.open_by_layer) and not step.full_graph
+            case Placement.EVIDENCE:
+                learning = step.mode not in self._hooked
+                return (learning or bool(self.ledger.open_by_layer)) and not step.full_graph
+            case _:
+                return False
+
+    def _leave_out_given_up(self, step: _Step, reads: Collection[Read]) -> list[Read]:
+        """Wait no more in this step for requests that a barrier has given up: they are exposed."""
+        kept = []
+        for read in reads:
+            if read.request.request_id in step.given_up:
+                read.missed = "timeout"
+            else:
+                kept.append(read)
+        return kept
 
     def _wait(self, step: _Step, site: str, reads: Collection[Read]) -> Outcome | None:
         if not reads:
@@ -351,17 +410,15 @@ class ReadObserver:
             self.metrics.layer_waited(covered[0].layer, outcome.waited_s)
 
     def _record(self, step: _Step, verdict: Verdict) -> None:
-        step.verdict = verdict
         self.metrics.landed(verdict.landed)
-        if step.full_graph and step.reads:
-            self.metrics.full_graph_step(protected=verdict.cause is None)
         if verdict.cause is None:
             return
         self._news = True
-        self.metrics.unprotected(verdict)
-        if verdict.cause == "no_barrier":
-            # A layer hook that was counted on did not fire: learn again which ones do.
-            self._hooked.clear()
+        step.exposures += verdict.exposures
+        self.metrics.unlanded(verdict)
+        if not step.unprotected:
+            step.unprotected = True
+            self.metrics.unprotected(verdict.cause, certain=verdict.certain)
 
     def _account(self, settled: Settled, *, done: bool) -> None:
         self._news = True
@@ -370,10 +427,12 @@ class ReadObserver:
         metrics.failed(_codes(settled.failed))
         if settled.aborted:
             metrics.aborted(settled.aborted)
-        if settled.late:
-            metrics.late(settled.late)
         if done:
             metrics.request_done(settled.request, self._clock() - settled.request.posted_at)
+
+    def _own(self, started: float, waited_s: float) -> None:
+        """Count our own time since `started`, without the time waited for reads."""
+        self.metrics.overhead(max(0.0, self._clock() - started - waited_s))
 
     def _expose(self, exposure: Exposure, action: str) -> None:
         self.metrics.exposed(exposure, action)

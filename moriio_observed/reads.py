@@ -96,7 +96,7 @@ class RequestReads:
         failed: Reads seen failed.
         total: How many reads were posted.
         exposure: What the first judgement with an unlanded read said.
-        gone: Whether the scheduler has finished the request.
+        gone: Whether the request takes part in no further step on these blocks.
     """
 
     request_id: str
@@ -160,14 +160,12 @@ class Settled:
         landed: Reads first seen landed now.
         failed: Every read of the request that failed.
         aborted: Reads given up while in flight because ``recv_abort_timeout`` passed.
-        late: Reads that landed after the request had been finished by the scheduler.
     """
 
     request: RequestReads
     landed: int = 0
     failed: tuple[Read, ...] = ()
     aborted: int = 0
-    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +173,9 @@ class LateReads:
     """What became of reads that outlived their request.
 
     Attributes:
-        late: Reads that landed late.
-        landed: Those of them that had not been counted as aborted.
-        failed: Reads that failed and had not been counted as aborted.
+        late: Reads that landed late, whoever saw them land.
+        landed: Those of them that no other count has yet, as landed or as aborted.
+        failed: Reads that failed and are in no other count yet.
         expired: Reads no longer watched, that had not been counted as aborted.
     """
 
@@ -196,18 +194,23 @@ class ReadLedger:
         self._requests: dict[str, RequestReads] = {}
         self._fresh: dict[str, RequestReads] = {}
         self._exposed: dict[str, RequestReads] = {}
+        self._lost: dict[str, RequestReads] = {}
         self._late: deque[Read] = deque()
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self._requests
+        self._late_seen = 0
+        self._superseded: list[Read] = []
 
     def __bool__(self) -> bool:
-        return bool(self._requests) or bool(self._late)
+        return bool(self._requests or self._lost or self._late)
 
     @property
     def has_fresh(self) -> bool:
         """Whether reads wait for their first judgement."""
         return bool(self._fresh)
+
+    @property
+    def fresh_failures(self) -> int:
+        """How many reads that wait for their first judgement have been seen failed."""
+        return sum(len(request.failed) for request in self._fresh.values())
 
     def post(
         self,
@@ -232,7 +235,9 @@ class ReadLedger:
             return None
         if (earlier := self._requests.pop(request_id, None)) is not None:
             self._forget(earlier)
+            self._superseded += earlier.failed
             self._watch(earlier.open)
+        self._lost.pop(request_id, None)
         request.total = len(request.open)
         self.in_flight += request.total
         self._requests[request_id] = request
@@ -252,13 +257,14 @@ class ReadLedger:
         for request in self._requests.values():
             yield from request.open
 
-    def look_before_forward(self, *, fresh: bool) -> int:
+    def look_before_forward(self, scheduled: Mapping[str, int] | None, *, fresh: bool) -> int:
         """Confirm what has landed before the forward; return how many were newly seen landed.
 
         Of requests exposed in earlier steps only those up to the first read in flight are looked
         at: one is enough to know that the step has an exposed request in it.
 
         Args:
+            scheduled: Tokens per request that takes part; None if unknown.
             fresh: Whether reads not judged yet are looked at too: not needed where a barrier is
                 certain to look at each.
         """
@@ -266,32 +272,40 @@ class ReadLedger:
         if fresh:
             for request in self._fresh.values():
                 landed += self.look(request.open)
-        while self._exposed:
-            request = next(iter(self._exposed.values()))
+        over: list[str] = []
+        for request_id, request in self._exposed.items():
+            if scheduled is not None and request_id not in scheduled:
+                continue
             while request.open:
                 state = self._advance(next(iter(request.open)))
                 if state is ReadState.IN_FLIGHT:
-                    return landed
+                    break
                 landed += state is ReadState.LANDED
-            del self._exposed[request.request_id]
+            if request.open:
+                break
+            over.append(request_id)
+        for request_id in over:
+            del self._exposed[request_id]
         return landed
 
     def finish(self, request_ids: Collection[str]) -> int:
-        """Note requests the scheduler has finished: they take part in no further step.
+        """Note requests that the scheduler has finished or preempted: their blocks are free.
 
-        Returns how many of their reads were seen landed in time.
+        They take part in no further step on what their reads bring. Returns how many of their
+        reads were seen landed in time.
         """
         landed = 0
-        if not self._requests:
+        if not self._requests and not self._lost:
             return landed
         for request_id in request_ids:
+            self._lost.pop(request_id, None)
             request = self._requests.get(request_id)
             if request is None or request.gone:
                 continue
-            request.gone = True
             self._fresh.pop(request_id, None)
             self._exposed.pop(request_id, None)
             landed += self.look(request.open)
+            request.gone = True
         return landed
 
     def judge(self, *, full_graph: bool, scheduled: Mapping[str, int] | None) -> Verdict:
@@ -306,16 +320,20 @@ class ReadLedger:
         for request in list(self._fresh.values()):
             if scheduled is None or request.request_id in scheduled:
                 self._judge_request(request, verdict, full_graph=full_graph)
+        self._judge_lost(verdict, scheduled)
         self._judge_still_exposed(verdict, scheduled)
         return verdict
 
-    def settle(self, request_id: str, *, done: bool) -> Settled | None:
+    def settle(self, request_id: str, *, done: bool, recovered: bool = False) -> Settled | None:
         """Close the account of a request that upstream has dropped.
 
         Args:
             request_id: The request.
             done: Upstream saw all its reads landed; otherwise one of them failed or, if none
                 has, they were aborted.
+            recovered: The scheduler was told of the blocks that are missing. Otherwise the
+                request goes on decoding without them, and every step it takes part in is
+                unprotected until it finishes.
         """
         request = self._requests.get(request_id)
         if request is None:
@@ -332,8 +350,9 @@ class ReadLedger:
                 read.state = ReadState.ABORTED
             self.in_flight -= aborted
         self._watch(request.open)
-        late = landed if request.gone else 0
-        return Settled(request, landed, tuple(request.failed), aborted, late)
+        if not (done or recovered or request.gone):
+            self._lost[request_id] = request
+        return Settled(request, landed, tuple(request.failed), aborted)
 
     def late_landings(self, now: float) -> LateReads:
         """Look at reads that outlived their request, some of them each step.
@@ -341,8 +360,9 @@ class ReadLedger:
         Args:
             now: Clock reading, seconds; reads older than `LATE_WATCH_S` are no longer watched.
         """
-        late = landed = expired = 0
-        failed: list[Read] = []
+        late, self._late_seen = self._late_seen, 0
+        failed, self._superseded = self._superseded, []
+        landed = expired = 0
         for _ in range(min(len(self._late), LATE_LOOKS_PER_STEP)):
             read = self._late.popleft()
             counted = read.state is ReadState.ABORTED
@@ -392,11 +412,27 @@ class ReadLedger:
             request.request_id,
             min((cause for _, cause, _ in blamed), key=_RANK.__getitem__),
             any(certain for _, _, certain in blamed),
-            tuple(sorted({read.layer for read, _, _ in blamed})),
+            _layers_of(read for read, _, _ in blamed),
         )
         verdict.exposures.append(request.exposure)
         if request.open:
             self._exposed[request.request_id] = request
+
+    def _judge_lost(self, verdict: Verdict, scheduled: Mapping[str, int] | None) -> None:
+        """Find requests that decode on without blocks that will never come."""
+        for request_id, request in self._lost.items():
+            if scheduled is not None and request_id not in scheduled:
+                continue
+            if request.exposure is None:
+                missing = [*request.failed, *request.open]
+                cause = "failed" if request.failed else "timeout"
+                request.exposure = Exposure(
+                    request_id, cause, certain=True, layers=_layers_of(missing)
+                )
+                verdict.exposures.append(request.exposure)
+                key = (cause, True)
+                verdict.unlanded[key] = verdict.unlanded.get(key, 0) + len(missing)
+            verdict._blame(request.exposure.cause, certain=True)
 
     def _judge_still_exposed(self, verdict: Verdict, scheduled: Mapping[str, int] | None) -> None:
         """Find one request of an earlier step that is still exposed: one makes the step so."""
@@ -427,6 +463,7 @@ class ReadLedger:
     def _end(self, read: Read, state: ReadState) -> None:
         read.state = state
         request = read.request
+        self._late_seen += request.gone and state is ReadState.LANDED
         del request.open[read]
         if state is ReadState.FAILED:
             request.failed.append(read)
@@ -449,3 +486,7 @@ class ReadLedger:
 
     def _watch(self, reads: Iterable[Read]) -> None:
         self._late.extend(reads)
+
+
+def _layers_of(reads: Iterable[Read]) -> tuple[int, ...]:
+    return tuple(sorted({read.layer for read in reads}))

@@ -12,43 +12,25 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
-    MoRIIOConstants,
-    MoRIIOMode,
-    TransferError,
-    get_moriio_mode,
-)
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common, moriio_connector
 from vllm.forward_context import get_forward_context, is_forward_context_available
 
 from moriio_observed.barrier import Era, Outcome, Placement
+from moriio_observed.containment import Containment
 from moriio_observed.log import get_logger
 from moriio_observed.observer import FULL, Dropped, ReadObserver, StepNotes
 from moriio_observed.telemetry.aggregate import Aggregate
-
-__all__ = [
-    "Deadlines",
-    "Hooks",
-    "Seams",
-    "TransferError",
-    "attach_notes",
-    "bound_mode",
-    "deadlines",
-    "is_read_consumer",
-    "layer_index",
-    "mori_version",
-    "phantom_cause",
-    "read_notes",
-    "runtime_mode",
-    "vllm_version",
-]
+from moriio_observed.telemetry.catalog import PEER_FAILURE_REASONS
 
 logger = get_logger(__name__)
+
+TransferError: type[Exception] = getattr(moriio_common, "TransferError", RuntimeError)
+"""What upstream raises when it fails a step rather than run its forward."""
 
 _NOTES = "moriio_observed_notes"
 _WORKER_SEAMS = ("_read_blocks", "_pop_done_transfers", "_moriio_handshake")
@@ -58,7 +40,9 @@ _WRAPPER_SEAMS = (
     "send_notify",
     "_handle_release_message",
 )
+_PRODUCER_HOOKS = ("moriio_handshake", "send_notify", "handle_release_message")
 _PEER_FAILURES_PER_STEP = 16
+_FALLBACK_POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +62,8 @@ class Seams:
     @classmethod
     def detect(cls) -> Seams:
         """Look at the classes of the vLLM that is installed."""
-        worker = moriio_connector.MoRIIOConnectorWorker
-        wrapper = moriio_connector.MoRIIOWrapper
+        worker = getattr(moriio_connector, "MoRIIOConnectorWorker", None)
+        wrapper = getattr(moriio_connector, "MoRIIOWrapper", None)
         hooks = {name.lstrip("_"): hasattr(worker, name) for name in _WORKER_SEAMS}
         hooks |= {name.lstrip("_"): hasattr(wrapper, name) for name in _WRAPPER_SEAMS}
         layer = hasattr(worker, "wait_for_layer_load")
@@ -89,6 +73,11 @@ class Seams:
         if all(hooks.values()):
             era = Era.STEP if not layer else Era.LAYER_AND_STEP if step else Era.LAYER
         return cls(era, hooks, hasattr(worker, "get_block_ids_with_load_errors"))
+
+    @property
+    def producer_hooks(self) -> dict[str, bool]:
+        """The hooks that a worker which reads nothing has."""
+        return {name: self.hooks[name] for name in _PRODUCER_HOOKS if name in self.hooks}
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -117,12 +106,13 @@ def deadlines(extra_config: Mapping[str, Any]) -> Deadlines:
     Args:
         extra_config: ``kv_connector_extra_config``.
     """
+    constants = getattr(moriio_common, "MoRIIOConstants", None)
 
     def of(key: str, constant: str, otherwise: float) -> float:
-        return float(extra_config.get(key, getattr(MoRIIOConstants, constant, otherwise)))
+        return float(extra_config.get(key, getattr(constants, constant, otherwise)))
 
     legacy = os.environ.get("VLLM_MORIIO_TRANSFER_TIMEOUT_S")
-    constant = getattr(MoRIIOConstants, "DEFAULT_RECV_ABORT_TIMEOUT", None)
+    constant = getattr(constants, "DEFAULT_RECV_ABORT_TIMEOUT", None)
     if constant is None:
         abort = float(legacy or 120)
     else:
@@ -136,15 +126,18 @@ def deadlines(extra_config: Mapping[str, Any]) -> Deadlines:
 
 def mode_name(kv_transfer_config: Any) -> str:
     """Return ``read`` or ``write``, as upstream understands the configuration."""
-    return str(get_moriio_mode(kv_transfer_config).value)
+    return str(moriio_common.get_moriio_mode(kv_transfer_config).value)
 
 
 def is_read_consumer(kv_transfer_config: Any) -> bool:
     """Whether this configuration makes a decode engine that pulls KV cache by reads."""
-    return (
-        get_moriio_mode(kv_transfer_config) is MoRIIOMode.READ
-        and not kv_transfer_config.is_kv_producer
-    )
+    return mode_name(kv_transfer_config) == "read" and not kv_transfer_config.is_kv_producer
+
+
+def reads(side: Any) -> bool:
+    """Whether upstream's scheduler or worker object is on the side that reads."""
+    mode = getattr(getattr(side, "mode", None), "value", None)
+    return mode == "read" and not getattr(side, "is_producer", True)
 
 
 def cudagraph_mode(vllm_config: Any) -> tuple[str, bool]:
@@ -207,6 +200,7 @@ def attach_notes(metadata: Any, scheduler_output: Any) -> None:
         {
             "scheduled": scheduler_output.num_scheduled_tokens,
             "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
+            "preempted": getattr(scheduler_output, "preempted_req_ids", None) or (),
         },
     )
 
@@ -259,16 +253,21 @@ def phantom_cause(request: Any) -> str:
     return "preempted" if getattr(request, "num_preemptions", 0) else "no_params"
 
 
-def expired_sends(scheduler: Any) -> int:
-    """How many held blocks the prefill side is about to free with nobody having released them."""
+def overdue_sends(scheduler: Any) -> set[str]:
+    """The finished prefills whose blocks are held past ``defer_timeout``."""
     now = time.monotonic()
     held = getattr(scheduler, "_deferred_send_deadlines", {})
-    return sum(now >= _deadline(entry) for entry in held.values())
+    return {request_id for request_id, entry in held.items() if now >= _deadline(entry)}
+
+
+def held_sends(scheduler: Any) -> Collection[str]:
+    """The finished prefills whose blocks are held for a decode engine."""
+    return getattr(scheduler, "_deferred_send_deadlines", {}).keys()
 
 
 def deferred_sends(scheduler: Any) -> int:
     """How many finished prefills hold their blocks for a decode engine."""
-    return len(getattr(scheduler, "_deferred_send_deadlines", ()))
+    return len(held_sends(scheduler))
 
 
 def _deadline(entry: Any) -> float:
@@ -311,11 +310,13 @@ class _ObservedWorker:
         if hooks.bypass:
             hooks.drain_upstream_lists()
             return
-        if hooks.broken:
+        hooks.tell(hooks.observer.upstream_starts_step_wait)
+        started = time.perf_counter()
+        try:
             super()._await_reads_issued_this_step()  # type: ignore[misc]
-            return
-        with hooks.observer.upstream_waits_before_forward():
-            super()._await_reads_issued_this_step()  # type: ignore[misc]
+        finally:
+            waited_s = time.perf_counter() - started
+            hooks.tell(hooks.observer.upstream_waited_before_forward, waited_s)
 
     def _moriio_handshake(self, *args: Any, **kwargs: Any) -> Any:
         with self._moriio_observed.handshake():
@@ -364,20 +365,24 @@ class Hooks:
         aggregate: Where what happens outside forward steps is counted.
 
     Attributes:
-        observer: Set before `install` on a decode worker in READ mode, else None.
-        broken: Whether an error of ours made us step back: upstream's own barrier is in force.
+        containment: Calls the observer; once it is broken, upstream's own barrier is in force.
     """
 
     def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
         self.worker = worker
         self.seams = seams
-        self.broken = False
+        self.containment = Containment(
+            aggregate,
+            "upstream's own READ barrier is in force and reads are no longer observed.",
+            self._give_up,
+        )
+        self.tell = self.containment.tell
         self._observer: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: _Posting | None = None
         self._transfer_ids: dict[str, str] = {}
         self._installed: list[tuple[Any, type]] = []
-        # Each of these is moved by one thread only.
+        # In READ mode each of these is moved by one thread only.
         self._send_queue_full = aggregate.counter("send_queue_full_total")
         self._notify_failures = aggregate.counter("notify_failures_total")
         self._releases = aggregate.counter("releases_total")
@@ -390,6 +395,11 @@ class Hooks:
         if self._observer is None:
             raise RuntimeError("only a decode worker in READ mode has an observer")
         return self._observer
+
+    @property
+    def broken(self) -> bool:
+        """Whether an error of ours made us step back: upstream's own barrier is in force."""
+        return self.containment.broken
 
     @property
     def bypass(self) -> bool:
@@ -420,27 +430,10 @@ class Hooks:
         target._moriio_observed = self
         self._installed.append((target, base))
 
-    def tell(self, event: Callable[..., object], *args: Any) -> None:
-        """Tell an observer's method of an event; an error of ours is kept out of serving."""
-        if self.broken:
-            return
-        try:
-            event(*args)
-        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
-            self.step_back(error)
-
-    def step_back(self, error: Exception) -> None:
-        """Leave the waiting to upstream's own barrier from now on: our view has a hole."""
-        self._aggregate.counter("telemetry_errors_total", signal="metrics").inc()
-        if not self.broken:
-            self.broken = True
-            # Every layer's hook must reach upstream's again.
-            self.observer.armed = True
-            logger.error(
-                "moriio_observed failed and steps back: upstream's own READ barrier is in force "
-                "and reads are no longer observed until the engine restarts.",
-                exc_info=error,
-            )
+    def _give_up(self) -> None:
+        """Let every layer's hook reach upstream's again."""
+        if self._observer is not None:
+            self._observer.armed = True
 
     # Called by the mixins.
 
@@ -454,13 +447,18 @@ class Hooks:
         finally:
             self._posting = None
             post_s = time.perf_counter() - started
-            if args:
-                kwargs = inspect.signature(read_blocks).bind(*args, **kwargs).arguments
-            self.tell(self._enter, posting, kwargs, started, post_s)
+            self.tell(self._enter, posting, (read_blocks, args, kwargs), started, post_s)
 
     def _enter(
-        self, posting: _Posting, call: Mapping[str, Any], started: float, post_s: float
+        self,
+        posting: _Posting,
+        called: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+        started: float,
+        post_s: float,
     ) -> None:
+        read_blocks, args, call = called
+        if args:
+            call = inspect.signature(read_blocks).bind(*args, **call).arguments
         request_id = call["request_id"]
         with self.worker.moriio_wrapper.lock:
             if request_id not in self.worker._recving_transfers:
@@ -500,8 +498,8 @@ class Hooks:
 
     def upstream_covers(self, statuses: Any) -> None:
         """Upstream starts a wait for these statuses."""
-        if self._observer is not None and statuses is not None and not self.broken:
-            self._observer.upstream_covers(statuses)
+        if self._observer is not None and statuses is not None:
+            self.tell(self._observer.upstream_covers, statuses)
 
     def before_clean_up(self) -> int:
         """The forward has ended; upstream is about to drop what is terminal or too old."""
@@ -549,12 +547,28 @@ class Hooks:
 
     # Called by the connector.
 
-    def hookless_layers(self) -> tuple[str, ...]:
-        """Layers for which vLLM never calls the layer hook: recurrent state."""
+    def hookless_layers(self, target_layers: int) -> tuple[str, ...]:
+        """Layers whose hook vLLM never calls, or not before the target's forward has ended.
+
+        Recurrent state has none; a draft model's layers, numbered behind the target's, may run
+        after the target's forward has been judged.
+
+        Args:
+            target_layers: How many layers the target model has, 0 if unknown.
+        """
         is_mamba = getattr(self.worker, "_is_mamba_layer", None)
-        if is_mamba is None:
-            return ()
-        return tuple(name for name in self.worker.kv_caches if is_mamba(name))
+        return tuple(
+            name
+            for position, name in enumerate(self.worker.kv_caches)
+            if (is_mamba is not None and is_mamba(name))
+            or 0 < target_layers <= layer_index(name, position)
+        )
+
+    def installed(self) -> dict[str, bool]:
+        """Each hook that this worker should have, and whether it is in force."""
+        wanted = self.seams.hooks if reads(self.worker) else self.seams.producer_hooks
+        in_force = bool(self._installed) and not self.broken
+        return {name: there and in_force for name, there in wanted.items()}
 
     def wait_all(self) -> Any:
         """``IOEngine.wait_all`` of the mori in use, or None."""
@@ -568,10 +582,11 @@ class Hooks:
             event = pop()
             if event is None:
                 break
-            reasons.append(str(getattr(event.reason, "name", event.reason)))
+            name = str(getattr(event.reason, "name", event.reason))
+            reasons.append(name if name in PEER_FAILURE_REASONS else "UNKNOWN")
             logger.warning(
                 "mori reports a peer failure: %s from %s (%s)",
-                reasons[-1],
+                name,
                 event.remote_engine_key,
                 event.detail,
             )
@@ -595,19 +610,29 @@ class Hooks:
                 f"{outcome.waited_s:.1f} s, {outcome.failed} failed; failing the step."
             )
 
-    def wait_for_everything(self) -> None:
-        """Wait by upstream's own means for every read it knows: our own barrier has failed."""
+    def wait_for_everything(self, site: str) -> None:
+        """Wait for every read upstream knows, without any of our own bookkeeping: it has failed.
+
+        Raises:
+            TransferError: Where upstream would, see `refuse_incomplete`.
+        """
         with self.worker.moriio_wrapper.lock:
-            statuses = [
+            pending = [
                 status
                 for by_layer in self.worker._recving_transfers.values()
                 for value in by_layer.values()
                 for status in (value if isinstance(value, list) else (value,))
             ]
-        try:
-            self.worker.moriio_wrapper.waiting_for_transfer_complete(statuses)
-        except TransferError:
-            logger.exception("MoRIIO reads did not complete before the forward.")
+        started = time.monotonic()
+        failed = 0
+        while True:
+            failed += sum(status.Failed() for status in pending)
+            pending = [s for s in pending if not (s.Succeeded() or s.Failed())]
+            waited_s = time.monotonic() - started
+            if not pending or waited_s > self.worker.moriio_config.transfer_timeout:
+                break
+            time.sleep(_FALLBACK_POLL_S)
+        self.refuse_incomplete(site, Outcome(waited_s, 0, failed, len(pending)))
 
 
 class _ObservedProducer:

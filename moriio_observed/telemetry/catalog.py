@@ -224,7 +224,8 @@ _INSTRUMENTS = (
     ),
     _seconds(
         "step_blocked_seconds",
-        "All barrier time of one forward step that had reads, 0 where none had to wait.",
+        "All barrier time of one forward step that had reads, 0 where none had to wait. Time spent"
+        " after the host has issued the forward, for a draft model, is not in it.",
         labels=("tp_rank",),
     ),
     _counter(
@@ -249,8 +250,10 @@ _INSTRUMENTS = (
     _counter(
         "unprotected_steps_total",
         "Forward steps in which attention could run on at least one read not confirmed landed, each"
-        " once under its first cause. A landed read whose bytes the GPU does not see yet is not"
-        " noticed.",
+        " once under its first cause; also every later step of a request that decodes on without"
+        " blocks whose reads failed or were aborted. Certain: a read was in flight or had failed"
+        " when the host had issued the forward, which on a GPU may be before its kernels run. A"
+        " landed read whose bytes the GPU does not see yet is not noticed.",
         cause=CAUSES,
         certainty=CERTAINTIES,
     ),
@@ -318,7 +321,8 @@ _INSTRUMENTS = (
     ),
     _seconds(
         "request_read_seconds",
-        "From the first post to the last landing of one request's reads.",
+        "From the first post of one request's reads to the step that found them all landed, so by"
+        " up to one step too long.",
     ),
     _seconds("post_seconds", "Time spent posting all layers of one request."),
     Instrument(
@@ -338,8 +342,8 @@ _INSTRUMENTS = (
     ),
     _counter(
         "remote_read_seconds_total",
-        "From the first post to the last landing, added up over the requests read from one remote"
-        " engine; remotes beyond the limit count as other.",
+        "From the first post to the step that found the last one landed, added up over the requests"
+        " read from one remote engine; remotes beyond the limit count as other.",
         unit="s",
         labels=("remote",),
     ),
@@ -352,7 +356,8 @@ _INSTRUMENTS = (
     _counter("requests_total", "Requests that read, each once per rank that read for it."),
     _seconds(
         "step_seconds",
-        "Duration of the forward steps that had reads: what a wait is compared with.",
+        "Time the host spent in forward steps that had reads, up to where it had issued the"
+        " forward: what a wait is compared with. On a GPU the kernels may run on.",
     ),
     _gauge(
         "transfer_timeout_seconds",
@@ -377,14 +382,16 @@ _INSTRUMENTS = (
     ),
     _gauge(
         "reads_in_flight",
-        "Reads posted and not yet counted as landed, failed or aborted.",
+        "Reads posted and not yet seen landed, failed or aborted. NaN after an error of our own. It"
+        " stands still while the engine is idle.",
         scope=Scope.RANK,
         labels=("tp_rank",),
         fold=Fold.SUM,
     ),
     _gauge(
         "oldest_read_age_seconds",
-        "Time since the first post of the oldest request with a read in flight, 0 without one.",
+        "Time since the first post of the oldest request with a read in flight, 0 without one. NaN"
+        " after an error of our own. It stands still while the engine is idle.",
         scope=Scope.RANK,
         unit="s",
         labels=("tp_rank",),
@@ -435,8 +442,8 @@ _INSTRUMENTS = (
     ),
     _gauge(
         "hook_installed",
-        "1 where the hook is installed on every rank, 0 where one could not install it on this"
-        " vLLM and its numbers stay 0.",
+        "1 where the hook is in force on every rank that needs it; 0 where one could not install it"
+        " on this vLLM, or stepped back after an error of our own, and its numbers stand still.",
         labels=("hook",),
         fold=Fold.MIN,
     ),
@@ -454,7 +461,8 @@ _INSTRUMENTS = (
     ),
     _counter(
         "telemetry_overhead_seconds_total",
-        "Our own time on the path of the forward step, waits not included.",
+        "Our own time in the hooks around a forward step, waits not included. The look in each"
+        " layer's hook and the making of the statistics are not in it.",
         unit="s",
     ),
 )

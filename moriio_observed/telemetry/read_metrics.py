@@ -13,7 +13,7 @@ from moriio_observed.telemetry.aggregate import Aggregate, Counter, Histogram
 from moriio_observed.telemetry.catalog import CATALOG, OTHER
 
 _ERROR_TYPES = frozenset(CATALOG["reads_failed_total"].closed["error_type"])
-_PEER_FAILURE_REASONS = frozenset(CATALOG["peer_failures_total"].closed["reason"])
+_RUNTIME_MODES = frozenset(CATALOG["steps_total"].closed["runtime_mode"])
 
 
 def certainty(*, certain: bool) -> str:
@@ -76,10 +76,6 @@ class ReadMetrics:
         """Reads landed after their request was gone."""
         self._aggregate.counter("late_landings_total", quarantined="false").inc(reads)
 
-    def send_queue_full(self) -> None:
-        """A post was rejected because the send queue was full."""
-        self._aggregate.counter("send_queue_full_total").inc()
-
     def barrier(self, site: str, outcome: Outcome) -> None:
         """A barrier call that had reads to wait for ended."""
         self._waits[site].observe(outcome.waited_s)
@@ -102,7 +98,8 @@ class ReadMetrics:
 
     def step(self, mode: str, *, reads: bool) -> None:
         """A forward step ended."""
-        self._aggregate.counter("steps_total", runtime_mode=mode, reads=_flag(reads)).inc()
+        known = mode if mode in _RUNTIME_MODES else "NONE"
+        self._aggregate.counter("steps_total", runtime_mode=known, reads=_flag(reads)).inc()
 
     def step_with_reads(self, seconds: float, blocked_s: float) -> None:
         """A forward step that had reads took `seconds`, `blocked_s` of them in barriers."""
@@ -113,20 +110,18 @@ class ReadMetrics:
         """A FULL graph step that had reads ended."""
         self._aggregate.counter("full_graph_skips_total", protected=_flag(protected)).inc()
 
-    def unprotected(self, verdict: Verdict) -> None:
+    def unprotected(self, cause: str, *, certain: bool) -> None:
         """A forward step with an unlanded read ended."""
-        if verdict.cause is None:
-            return
-        counter = self._aggregate.counter
-        counter(
-            "unprotected_steps_total",
-            cause=verdict.cause,
-            certainty=certainty(certain=verdict.certain),
+        self._aggregate.counter(
+            "unprotected_steps_total", cause=cause, certainty=certainty(certain=certain)
         ).inc()
+
+    def unlanded(self, verdict: Verdict) -> None:
+        """Reads were found unlanded."""
         for (cause, certain), reads in verdict.unlanded.items():
-            counter("unlanded_reads_total", cause=cause, certainty=certainty(certain=certain)).inc(
-                reads
-            )
+            self._aggregate.counter(
+                "unlanded_reads_total", cause=cause, certainty=certainty(certain=certain)
+            ).inc(reads)
 
     def exposed(self, exposure: Exposure, action: str) -> None:
         """A request was exposed."""
@@ -150,15 +145,10 @@ class ReadMetrics:
         """Blocks were reported to the scheduler as not loaded."""
         self._aggregate.counter("load_error_blocks_total").inc(blocks)
 
-    def in_flight(self, reads: int, oldest_s: float) -> None:
+    def in_flight(self, reads: float, oldest_s: float) -> None:
         """How many reads are not known to have ended, and the age of the oldest."""
         self._aggregate.gauge("reads_in_flight").set(reads)
         self._aggregate.gauge("oldest_read_age_seconds").set(oldest_s)
-
-    def peer_failed(self, reason: str) -> None:
-        """Mori reported a peer failure."""
-        known = reason if reason in _PEER_FAILURE_REASONS else "UNKNOWN"
-        self._aggregate.counter("peer_failures_total", reason=known).inc()
 
     def overhead(self, seconds: float) -> None:
         """Our own time on the hot path."""

@@ -11,10 +11,12 @@ class FakeStatus:
         self.looks = 0
 
     def land(self) -> None:
-        self.state = "landed"
+        if self.state == "in flight":
+            self.state = "landed"
 
     def fail(self) -> None:
-        self.state = "failed"
+        if self.state == "in flight":
+            self.state = "failed"
 
     def Succeeded(self) -> bool:  # noqa: N802
         self.looks += 1

@@ -19,8 +19,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     ROLE,
     MoRIIOConnectorMetadata,
-    MoRIIOMode,
     ReqMeta,
+    get_moriio_mode,
     set_role,
 )
 from vllm.forward_context import override_forward_context
@@ -40,11 +40,15 @@ TRANSFER_TIMEOUT_S = 0.05
 
 
 class Session:
-    """Posts reads whose end the test decides; rejects the first `rejections` of them."""
+    """Posts reads whose end the test decides.
+
+    The first `rejections` posts find the send queue full; the next `failures` fail at once.
+    """
 
     def __init__(self) -> None:
         self.posted: list[FakeStatus] = []
         self.rejections = 0
+        self.failures = 0
 
     def batch_read(self, *_: Any) -> FakeStatus:
         if self.rejections:
@@ -52,6 +56,9 @@ class Session:
             return RejectedStatus()
         status = FakeStatus()
         self.posted.append(status)
+        if self.failures:
+            self.failures -= 1
+            status.fail()
         return status
 
 
@@ -80,7 +87,7 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
         timeouts = upstream.deadlines(extra)
         self.is_producer = vllm_config.kv_transfer_config.is_kv_producer
         set_role(ROLE.PRODUCER if self.is_producer else ROLE.CONSUMER)
-        self.mode = MoRIIOMode.READ
+        self.mode = get_moriio_mode(vllm_config.kv_transfer_config)
         self.tp_rank = self._rank = 0
         self.world_size = 1
         self.moriio_config = SimpleNamespace(
@@ -126,6 +133,14 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
     def shutdown(self) -> None:
         """Nothing was started."""
 
+    def make_hybrid(self) -> None:
+        """Have load errors that the scheduler cannot recover, as a model with recurrent state."""
+        self._has_mamba = True
+        self._num_mamba_transfer_groups = 0
+
+    def _mamba_tp_ratio(self, remote_tp_size: int | None) -> int:
+        return 1
+
     def _eager_handshake_all_dp_ranks(self, metadata: Any) -> None:
         """The peer is there."""
 
@@ -156,6 +171,7 @@ class Decode:
         role: str = "kv_consumer",
         connector: type = ObservedMoRIIOConnector,
         layers: int = len(LAYERS),
+        graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         **extra: Any,
     ) -> None:
         monkeypatch.setattr(moriio_connector, "MoRIIOConnectorWorker", ScriptedWorker)
@@ -177,7 +193,7 @@ class Decode:
         )
         self.config = SimpleNamespace(
             kv_transfer_config=transfer,
-            compilation_config=SimpleNamespace(cudagraph_mode=CUDAGraphMode.NONE),
+            compilation_config=SimpleNamespace(cudagraph_mode=graphs),
             use_v2_model_runner=False,
             parallel_config=SimpleNamespace(tensor_parallel_size=1),
             model_config=SimpleNamespace(hf_text_config=SimpleNamespace(num_hidden_layers=layers)),
@@ -205,7 +221,9 @@ class Decode:
         upstream.attach_notes(
             metadata,
             SimpleNamespace(
-                num_scheduled_tokens=dict.fromkeys(scheduled, 1), has_sync_kv_loads=loads_first
+                num_scheduled_tokens=dict.fromkeys(scheduled, 1),
+                has_sync_kv_loads=loads_first,
+                preempted_req_ids=None,
             ),
         )
         return metadata

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -39,6 +41,10 @@ def decode(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield build
     for each in built:
         each.connector.shutdown()
+
+
+def broken(*_: Any, **__: Any) -> None:
+    raise KeyError("a bug")
 
 
 def land(statuses: list[FakeStatus]) -> None:
@@ -134,9 +140,6 @@ def test_upstreams_own_layer_barrier_is_timed_and_believed(decode: Any) -> None:
 def test_a_failed_read_exposes_its_request_and_no_other(decode: Any) -> None:
     d = decode()
 
-    def during() -> None:
-        """Nothing: the reads of `good` land while the barrier waits."""
-
     def fail_one_land_rest() -> None:
         posted = d.worker.session.posted
         while len(posted) < 8:
@@ -145,7 +148,7 @@ def test_a_failed_read_exposes_its_request_and_no_other(decode: Any) -> None:
         land(posted[1:])
 
     threading.Thread(target=fail_one_land_rest, daemon=True).start()
-    result = d.step("bad", "good", reading=["bad", "good"], during=during)
+    result = d.step("bad", "good", reading=["bad", "good"])
     action = "recomputed" if upstream.Seams.detect().load_errors else "reported"
     assert d.counted("exposed_requests_total") == {
         f"exposed_requests_total|failed|certain|{action}": 1
@@ -172,6 +175,81 @@ def test_a_hung_read_fails_the_step_and_counts_with_the_next(decode: Any) -> Non
         d.step("r", reading=["r"])
     assert d.counted("barrier_timeouts_total") == {"barrier_timeouts_total|step": 1}
     assert d.counted("unprotected_steps_total") == {}
+
+
+@pytest.mark.skipif(ERA is Era.LAYER, reason="hybrid models came with 0.31")
+@pytest.mark.parametrize("barrier", ["auto", "step", "upstream"])
+def test_a_hybrid_step_with_a_failed_read_is_failed_as_upstream_fails_it(
+    decode: Any, barrier: str
+) -> None:
+    d = decode(barrier=barrier)
+    d.worker.make_hybrid()
+    d.worker.session.failures = 1
+    land_soon(d)
+    with pytest.raises(upstream.TransferError):
+        d.step("r", reading=["r"], mode="FULL", layers=())
+
+
+@pytest.mark.skipif(ERA is Era.LAYER, reason="hybrid models came with 0.31")
+def test_a_hybrid_step_whose_reads_land_is_not_failed(decode: Any) -> None:
+    d = decode()
+    d.worker.make_hybrid()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert d.counted("unprotected_steps_total") == {}
+
+
+def test_our_own_fallback_wait_covers_healthy_reads_though_one_has_failed(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode(barrier="step")
+    monkeypatch.setattr(d.connector._observer, "before_forward", broken)
+    d.worker.session.failures = 1
+    land_soon(d)
+    d.step("r", reading=["r"])
+    assert [status.state for status in d.worker.session.posted] == ["failed"] + ["landed"] * 3
+
+
+def test_an_error_of_ours_on_the_scheduler_side_is_kept_from_vllm(decode: Any) -> None:
+    d = decode()
+    containment = d.connector._containment
+    assert containment.tell(broken) is None
+    assert containment.broken
+    assert d.step("r", loads_first=False).stats is None
+
+
+def test_hooks_that_stepped_back_are_shown_as_not_installed_and_the_gauges_as_unknown(
+    decode: Any,
+) -> None:
+    d = decode()
+    d.connector._hooks.containment.step_back(KeyError("a bug"))
+    d.connector._news = True
+    gauges = d.step("r", loads_first=False).stats.data["gauges"]
+    assert gauges["hook_installed|read_blocks"]["rank 0"][1] == 0
+    assert math.isnan(gauges["reads_in_flight|0"]["rank 0"][1])
+
+
+def test_upstreams_barrier_is_reached_for_every_layer_even_after_the_forward(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode(barrier="upstream")
+    reached: list[str] = []
+    monkeypatch.setattr(
+        moriio_connector.MoRIIOConnector,
+        "wait_for_layer_load",
+        lambda _, name: reached.append(name),
+    )
+    land_soon(d)
+    d.step("r", reading=["r"])
+    d.connector.wait_for_layer_load("model.layers.4.draft")
+    assert reached == [*LAYERS, "model.layers.4.draft"]
+
+
+def test_draft_layers_are_those_numbered_behind_the_targets(decode: Any) -> None:
+    d = decode()
+    d.worker.kv_caches = dict.fromkeys([*LAYERS, "model.layers.4.self_attn.attn"])
+    assert d.connector._hooks.hookless_layers(4) == ("model.layers.4.self_attn.attn",)
+    assert d.connector._hooks.hookless_layers(0) == ()
 
 
 def test_a_rejected_post_is_backpressure_and_no_failure(decode: Any) -> None:
@@ -257,6 +335,7 @@ def test_a_producer_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_write_mode_engine_moves_no_barrier_series(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Decode(monkeypatch, read_mode="false")
     assert d.connector._observer is None
+    assert not d.connector._watch.armed
     assert d.counted("barrier") == {}
 
 
@@ -264,10 +343,6 @@ def test_an_error_of_ours_leaves_the_wait_to_upstream(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     d = decode()
-
-    def broken(*_: Any, **__: Any) -> None:
-        raise KeyError("a bug")
-
     monkeypatch.setattr(d.connector._observer, "before_forward", broken)
     land_soon(d)
     d.step("r", reading=["r"])
@@ -280,7 +355,7 @@ def test_after_an_error_of_ours_every_layer_reaches_upstreams_barrier(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     d = decode()
-    d.connector._hooks.step_back(KeyError("a bug"))
+    d.connector._hooks.containment.step_back(KeyError("a bug"))
     reached: list[str] = []
     monkeypatch.setattr(d.worker, "wait_for_layer_load", reached.append)
     land_soon(d)
@@ -335,16 +410,23 @@ def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
         Decode(monkeypatch, {"barrier": "step"})
 
 
-def test_full_and_piecewise_graphs_are_protected_without_a_warning_and_left_as_configured(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("barrier", ["auto", "layer"])
+def test_full_and_piecewise_graphs_are_left_as_configured_and_warned_of_only_if_unprotected(
+    barrier: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = json.loads((CASES / "read-full-and-piecewise.json").read_text())
     mode = CUDAGraphMode[case["compilation_config"]["cudagraph_mode"]]
     extra = case["kv_transfer_config"]["kv_connector_extra_config"]
-    d = Decode(monkeypatch, **{key: extra[key] for key in ("qp_per_transfer", "num_workers")})
-    d.config.compilation_config.cudagraph_mode = mode
-    assert upstream.effective_warning(place("auto", ERA), ERA, d.config) is None
+    with caplog.at_level(logging.WARNING, logger="vllm.moriio_observed"):
+        d = Decode(
+            monkeypatch,
+            {"barrier": barrier},
+            graphs=mode,
+            **{key: extra[key] for key in ("qp_per_transfer", "num_workers")},
+        )
     assert d.config.compilation_config.cudagraph_mode is mode
+    warned = [r for r in caplog.records if "FULL graph replay" in r.getMessage()]
+    assert len(warned) == (1 if barrier == "layer" else 0)
     d.connector.shutdown()
 
 

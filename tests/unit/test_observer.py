@@ -285,10 +285,10 @@ def test_upstreams_step_barrier_confirms_what_it_waited_for() -> None:
     worker = Worker(Placement.UPSTREAM)
     worker.begin("r")
     statuses = worker.post("r")
-    with worker.observer.upstream_waits_before_forward():
-        worker.observer.upstream_covers(statuses)
-        worker.clock.sleep(0.2)
-        land(statuses)
+    worker.observer.upstream_starts_step_wait()
+    worker.observer.upstream_covers(statuses)
+    land(statuses)
+    worker.observer.upstream_waited_before_forward(0.2)
     worker.step("r", mode="FULL", layers=())
     assert worker.unprotected() == {}
     waits = worker.aggregate.cumulative()["histograms"]["barrier_wait_seconds|step|0"]
@@ -297,7 +297,7 @@ def test_upstreams_step_barrier_confirms_what_it_waited_for() -> None:
 
 def test_reads_posted_after_the_forward_are_not_judged_by_it() -> None:
     worker = Worker(Placement.OFF)
-    worker.begin("r", before=False)
+    worker.begin("other", before=False)
     worker.observer.end_forward()
     worker.post("r")
     worker.end()
@@ -307,9 +307,23 @@ def test_reads_posted_after_the_forward_are_not_judged_by_it() -> None:
     assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
 
 
+def test_a_forward_that_ran_before_its_own_reads_were_posted_is_unprotected_once() -> None:
+    worker = Worker()
+    worker.begin("a", "b", before=False)
+    worker.observer.end_forward()
+    worker.post("a")
+    worker.post("b")
+    worker.end()
+    assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
+    exposed = worker.counted(
+        "exposed_requests_total", cause="no_barrier", certainty="certain", action="reported"
+    )
+    assert exposed == 2
+
+
 def test_reads_posted_after_a_forward_are_waited_for_before_the_next() -> None:
     worker = Worker()
-    worker.begin("r", before=False)
+    worker.begin("other", before=False)
     worker.observer.end_forward()
     statuses = worker.post("r")
     worker.end()
@@ -318,6 +332,120 @@ def test_reads_posted_after_a_forward_are_waited_for_before_the_next() -> None:
     worker.layers()
     worker.end()
     assert worker.unprotected() == {}
+
+
+def test_what_a_wait_between_steps_left_in_flight_is_told_before_the_forward() -> None:
+    worker = Worker()
+    worker.begin("other", before=False)
+    worker.observer.end_forward()
+    worker.post("r")
+    worker.end()
+    notes = StepNotes({"r": 1}, loads_before_forward=False)
+    outcome = worker.observer.begin_step(notes, "NONE")
+    assert outcome is not None
+    assert outcome.timed_out
+
+
+def test_a_read_that_had_failed_before_the_look_is_told_before_the_forward() -> None:
+    worker = Worker(Placement.STEP, Era.STEP)
+    worker.begin("r")
+    statuses = worker.post("r")
+    statuses[0].fail()
+    land(statuses[1:])
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+    assert outcome.failed == 1
+
+
+def test_the_step_barrier_does_not_stall_for_a_request_that_is_gone() -> None:
+    worker = Worker(Placement.STEP, Era.STEP)
+    worker.begin("gone")
+    worker.post("gone")
+    worker.observer.finish({"gone"})
+    before = worker.clock.now
+    worker.begin("r")
+    land(worker.post("r"))
+    worker.step("r")
+    assert worker.clock.now == before
+
+
+def test_a_preempted_requests_reads_land_late() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.step("r")
+    worker.observer.begin_step(StepNotes({"other": 1}, True, preempted={"r"}), "NONE")
+    land(statuses)
+    worker.end(Dropped("r", done=True))
+    assert worker.counted("late_landings_total", quarantined="false") == 3
+    assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
+
+
+def test_every_layer_of_a_request_that_was_given_up_has_the_same_cause() -> None:
+    worker = Worker()
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("hung")
+    worker.post("hung")
+    worker.step("hung")
+    assert worker.counted("unlanded_reads_total", cause="timeout", certainty="certain") == 3
+    assert worker.counted("unlanded_reads_total", cause="no_barrier", certainty="certain") == 0
+
+
+def test_our_own_time_holds_no_time_waited_for_reads() -> None:
+    worker = Worker()
+    worker.begin("other", before=False)
+    worker.observer.end_forward()
+    worker.post("hung")
+    worker.end()
+    worker.begin("hung", before=False)
+    worker.layers()
+    worker.end()
+    assert worker.counted("telemetry_overhead_seconds_total") < 1
+
+
+def test_a_kind_of_step_in_which_the_hooks_do_not_fire_is_told_from_one_in_which_they_do() -> None:
+    worker = Worker()
+    for step in range(6):
+        mode = ("NONE", "PIECEWISE")[step % 2]
+        worker.begin(f"r{step}", mode=mode)
+        statuses = worker.post(f"r{step}")
+        worker.clock.at(0.2, lambda landing=statuses: land(landing))
+        worker.step(f"r{step}", mode=mode, layers=LAYERS if mode == "NONE" else ())
+    assert worker.unprotected() == {}
+
+
+def test_a_layer_hook_that_failed_to_fire_once_is_never_relied_on_again() -> None:
+    worker = Worker()
+    fired: list[list[str]] = [LAYERS, LAYERS, LAYERS[:2], LAYERS, LAYERS[:2], LAYERS]
+    for step, layers in enumerate(fired):
+        worker.begin(f"r{step}")
+        statuses = worker.post(f"r{step}")
+        worker.clock.at(0.2, lambda landing=statuses: land(landing))
+        worker.step(f"r{step}", layers=layers)
+        worker.observer.finish({f"r{step}"})
+    assert sum(worker.unprotected().values()) == 1
+
+
+def test_a_draft_models_layers_are_waited_for_before_the_forward() -> None:
+    worker = Worker(hookless=[LAYERS[2]])
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("b")
+    statuses = worker.post("b")
+    worker.clock.at(0.2, lambda: land(statuses))
+    outcome = worker.observer.before_forward("NONE")
+    assert outcome is not None
+    assert outcome.landed == 1
+
+
+def test_a_runtime_mode_nobody_has_heard_of_is_counted_as_none() -> None:
+    worker = Worker()
+    worker.begin("r", before=False, mode="SOMETHING_NEW")
+    worker.end()
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="false") == 1
 
 
 def test_a_step_without_a_forward_exposes_nobody() -> None:
