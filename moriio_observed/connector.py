@@ -89,6 +89,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         placement = place(settings.barrier, seams.era)
         hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
         self._target_layers = upstream.layer_count(vllm_config)
+        self._full_graphs = _full_graphs_protected(vllm_config, Placement.UPSTREAM, seams.era)
         if not self._known:
             self._watch = _AlwaysArmed
             logger.error(
@@ -330,6 +331,8 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             # Nobody knows any more what is in flight.
             observer.metrics.in_flight(math.nan, math.nan)
             self._say_installed(hooks)
+            if self._full_graphs is not None:
+                self._aggregate.gauge("full_graph_protected").set(int(self._full_graphs))
         else:
             observer.gauge()
 
@@ -362,13 +365,20 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         )
 
 
+def _full_graphs_protected(vllm_config: Any, placement: Placement, era: Era) -> bool | None:
+    """Whether a barrier protects FULL graph steps; None where no FULL graph is configured."""
+    if not upstream.cudagraph_mode(vllm_config)[1]:
+        return None
+    return placement.protects_full_graphs(era, hidden_full=upstream.hides_full(vllm_config))
+
+
 def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, float]:
     """The gauges that follow from the configuration, by payload key."""
     transfer_config = vllm_config.kv_transfer_config
     era = upstream.Seams.detect().era
     placement = place(settings.barrier, era)
     timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
-    graphs, has_full = upstream.cudagraph_mode(vllm_config)
+    graphs, _ = upstream.cudagraph_mode(vllm_config)
     info = {
         "role": str(transfer_config.kv_role),
         "mode": upstream.mode_name(transfer_config),
@@ -385,10 +395,9 @@ def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, 
         "recv_abort_timeout_seconds": timeouts.recv_abort_timeout,
         "defer_timeout_seconds": timeouts.defer_timeout,
     }
-    if has_full and upstream.is_read_consumer(transfer_config):
-        gauges["full_graph_protected"] = float(
-            placement.protects_full_graphs(era, hidden_full=upstream.hides_full(vllm_config))
-        )
+    protected = _full_graphs_protected(vllm_config, placement, era)
+    if protected is not None and upstream.is_read_consumer(transfer_config):
+        gauges["full_graph_protected"] = float(protected)
     return gauges
 
 
