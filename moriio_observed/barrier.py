@@ -11,11 +11,11 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moriio_observed.reads import Read, ReadLedger, ReadState
+from moriio_observed.reads import Read, ReadLedger
 
 __all__ = ["Era", "Outcome", "Placement", "Waiter", "place"]
 
@@ -132,28 +132,29 @@ class Waiter:
         self._clock = clock
         self._sleep = sleep
 
-    def wait(self, reads: Collection[Read]) -> Outcome:
-        """Block until every read has landed or failed, or the deadline passes.
+    def wait(self, reads: Sequence[Read]) -> Outcome:
+        """Block until every one of these open reads is terminal, or the deadline passes.
 
         A failed read ends the wait for itself only: healthy reads of other requests are still
         waited for.
         """
         started = self._clock()
         deadline = started + self.timeout_s
-        covered = list(reads)
         landed = 0
-        pending = covered
+        pending = reads
         pause = POLL_FIRST_S
         while True:
-            landed += self._ledger.look(pending)
-            pending = [read for read in pending if read.state is ReadState.IN_FLIGHT]
+            landed_now, pending = self._ledger.sift(pending)
+            landed += landed_now
+            if not pending:
+                break
             remaining = deadline - self._clock()
-            if not pending or remaining <= 0:
+            if remaining <= 0:
                 break
             pause = self._block(pending, min(remaining, SLICE_S), pause)
-        failed = sum(read.state is ReadState.FAILED for read in covered)
         for read in pending:
             read.missed = "timeout"
+        failed = len(reads) - landed - len(pending)
         return Outcome(self._clock() - started, landed, failed, len(pending))
 
     def _block(self, pending: Sequence[Read], longest_s: float, pause: float) -> float:

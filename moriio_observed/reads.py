@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -245,12 +245,20 @@ class ReadLedger:
         return request
 
     def look(self, reads: Iterable[Read]) -> int:
-        """Look at reads at a moment that counts as confirmation; return how many had landed."""
+        """Look at open reads at a moment that counts as confirmation; return how many landed."""
+        return self.sift(list(reads))[0]
+
+    def sift(self, reads: Sequence[Read]) -> tuple[int, list[Read]]:
+        """Look at open reads likewise; return how many landed, and those still in flight."""
         landed = 0
-        for read in list(reads):
-            if read.state is ReadState.IN_FLIGHT and self._advance(read) is ReadState.LANDED:
+        in_flight = []
+        for read in reads:
+            state = self._advance(read)
+            if state is ReadState.IN_FLIGHT:
+                in_flight.append(read)
+            elif state is ReadState.LANDED:
                 landed += 1
-        return landed
+        return landed, in_flight
 
     def open_reads(self) -> Iterator[Read]:
         """Every read nobody has seen terminal, request by request."""

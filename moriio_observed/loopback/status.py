@@ -138,15 +138,18 @@ def _block(statuses: Sequence[TransferStatus], deadline: float | None) -> None:
         waiter = _Waiter(len(pending))
         for status in pending:
             status._waiters.append(waiter)
+    woken = False
     try:
         if deadline is None:
-            waiter.gate.acquire()
+            woken = waiter.gate.acquire()
         else:
             remaining = max(0.0, deadline - time.monotonic())
-            waiter.gate.acquire(timeout=min(remaining, threading.TIMEOUT_MAX))
+            woken = waiter.gate.acquire(timeout=min(remaining, threading.TIMEOUT_MAX))
     finally:
-        with _transitions:
-            # A hung status is waited for again and again: it must not collect dead waiters.
-            for status in pending if waiter.remaining else ():
-                if waiter in status._waiters:
-                    status._waiters.remove(waiter)
+        # Woken, no status holds the waiter any more, and the thread that woke us still has the
+        # lock. Otherwise a hung status, waited for again and again, would collect dead waiters.
+        if not woken:
+            with _transitions:
+                for status in pending:
+                    if waiter in status._waiters:
+                        status._waiters.remove(waiter)
