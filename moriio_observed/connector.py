@@ -312,6 +312,9 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             for reason in self._hooks.peer_failures():
                 self._aggregate.counter("peer_failures_total", reason=reason).inc()
                 self._news = True
+            # Cleared before the counters are read, so that what comes meanwhile is told next time.
+            news, self._hooks.news = self._hooks.news, False
+            self._news = self._news or news
         if self._observer is not None:
             self._news = self._observer.take_news() or self._news
         now = time.monotonic()

@@ -365,6 +365,8 @@ class Hooks:
         aggregate: Where what happens outside forward steps is counted.
 
     Attributes:
+        news: Whether something was counted outside the forward steps that should leave with the
+            next one.
         containment: Calls the observer; once it is broken, upstream's own barrier is in force.
     """
 
@@ -377,6 +379,7 @@ class Hooks:
             self._give_up,
         )
         self.tell = self.containment.tell
+        self.news = False
         self._observer: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: _Posting | None = None
@@ -534,16 +537,20 @@ class Hooks:
             yield
         except Exception:
             self._handshake_failures.inc()
+            self.news = True
             raise
         self._handshakes.observe(time.perf_counter() - started)
+        self.news = True
 
     def notify_failed(self) -> None:
         """A release could not be sent."""
         self._notify_failures.inc()
+        self.news = True
 
     def released(self) -> None:
         """A decode engine has released blocks; runs on upstream's notify thread."""
         self._releases.inc()
+        self.news = True
 
     # Called by the connector.
 

@@ -332,6 +332,14 @@ def test_a_producer_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not d.connector._watch.armed
 
 
+def test_a_release_leaves_a_producer_with_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Decode(monkeypatch, role="kv_producer")
+    d.worker.moriio_wrapper._handle_release_message({"transfer_id": "tx-r"})
+    stats = d.connector.get_kv_connector_stats()
+    assert stats.data["counters"]["releases_total"] == 1
+    assert d.connector.get_kv_connector_stats() is None
+
+
 def test_a_write_mode_engine_moves_no_barrier_series(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Decode(monkeypatch, read_mode="false")
     assert d.connector._observer is None
