@@ -21,6 +21,12 @@ from moriio_observed.telemetry.catalog import WAIT_BUCKETS
 CONFIG_PATH = "kv_connector_extra_config.observed"
 ENVIRON_PREFIX = "MORIIO_OBSERVED_"
 
+LONGEST_SHOWN = 200
+"""How much of a bad value an error shows, characters."""
+
+MOST_BUCKETS = 40
+"""How many bounds the time histograms may have: each is a series per histogram and rank."""
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 # Switches of the loopback, not settings.
 _RESERVED_PREFIX = f"{ENVIRON_PREFIX}LOOPBACK"
@@ -94,7 +100,7 @@ def _port(value: Any) -> int:
 
 
 def _read_buckets(value: Any) -> tuple[float, ...]:
-    _require(isinstance(value, list | tuple) and len(value) > 0, value)
+    _require(isinstance(value, list | tuple) and 0 < len(value) <= MOST_BUCKETS, value)
     bounds = tuple(map(_number, value))
     _require(all(low < high for low, high in itertools.pairwise((0.0, *bounds))), value)
     return bounds
@@ -111,7 +117,8 @@ _COUNT = _Rule("a whole number, 0 or more", _integer, int)
 _PORT = _Rule("a port from 0 (any free one) to 65535", _port, int)
 _RATIO = _Rule("a number from 0 to 1", _ratio, float)
 _BUCKETS = _Rule(
-    "ascending seconds above 0 (a list; separated by commas in the environment)",
+    f"up to {MOST_BUCKETS} ascending seconds above 0"
+    " (a list; separated by commas in the environment)",
     _read_buckets,
     lambda text: [float(part) for part in text.split(",")],
 )
@@ -273,7 +280,13 @@ class _Entry:
         return self._refused(f"no such setting;{hint} allowed are {', '.join(names)}")
 
     def _refused(self, reason: str) -> SettingsError:
-        return SettingsError([f"{self.place} = {self.value!r}: {reason}"])
+        return SettingsError([f"{self.place} = {shown(self.value)}: {reason}"])
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: cut where it is very long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _nearest(path: str) -> str | None:
@@ -293,7 +306,9 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[_Entry]:
 
 
 def _is_service_link(name: str, text: str) -> bool:
-    return bool(_SERVICE_LINK.search(name)) or text.startswith(_SERVICE_ADDRESS)
+    return bool(_SERVICE_LINK.search(name)) or (
+        name.endswith("_PORT") and text.startswith(_SERVICE_ADDRESS)
+    )
 
 
 def _from_config(config: object, path: str = "") -> Iterator[_Entry]:

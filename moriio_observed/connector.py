@@ -198,7 +198,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             notes = upstream.read_notes(connector_metadata)
             return observer.begin_step(notes, upstream.bound_mode(notes))
 
-        self._wait_or_step_back(hooks, observer, begin)
+        self._wait_or_step_back("between", hooks, observer, begin)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """As upstream; before the forward, what no layer hook will wait for is waited for.
@@ -218,6 +218,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         super().start_load_kv(forward_context, **kwargs)
         if not hooks.broken:
             self._wait_or_step_back(
+                "step",
                 hooks,
                 observer,
                 lambda: observer.before_forward(
@@ -227,6 +228,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
 
     def _wait_or_step_back(
         self,
+        site: str,
         hooks: upstream.Hooks,
         observer: ReadObserver,
         wait: Callable[[], Outcome | None],
@@ -237,10 +239,10 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
             hooks.containment.step_back(error)
             if observer.placement.waits:
-                hooks.wait_for_everything("step")
+                hooks.wait_for_everything(site)
             return
         if observer.placement.waits:
-            hooks.refuse_incomplete("step", outcome)
+            hooks.refuse_incomplete(site, outcome)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Wait for one layer's reads; nothing but one look where none is in flight."""
@@ -287,8 +289,8 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
     def get_block_ids_with_load_errors(self) -> Any:
         """As upstream; the blocks reported are counted."""
         blocks = super().get_block_ids_with_load_errors()
-        if blocks and self._observer is not None:
-            self._observer.metrics.load_errors(len(blocks))
+        if blocks and self._observer is not None and self._hooks is not None:
+            self._hooks.tell(self._observer.metrics.load_errors, len(blocks))
         return blocks
 
     def shutdown(self) -> None:

@@ -22,7 +22,7 @@ from moriio_observed.log import get_logger
 from moriio_observed.reads import Exposure, Read, ReadLedger, ReadState, Settled, Status, Verdict
 from moriio_observed.telemetry.read_metrics import ReadMetrics, certainty
 
-__all__ = ["Dropped", "ReadObserver", "StepNotes"]
+__all__ = ["ReadObserver", "StepNotes"]
 
 logger = get_logger(__name__)
 
@@ -40,32 +40,18 @@ class StepNotes:
         scheduled: Tokens per request in this step; None if unknown.
         loads_before_forward: Whether ``start_load_kv`` precedes the forward; None if unknown
             (then it is taken to).
-        preempted: Requests whose blocks were taken away since the step before.
+        ended: Requests that have finished or were preempted since the step before: their blocks
+            may belong to others in this step.
     """
 
     scheduled: Mapping[str, int] | None = None
     loads_before_forward: bool | None = None
-    preempted: Collection[str] = ()
+    ended: Collection[str] = ()
 
     @property
     def runs_forward(self) -> bool:
         """Whether a forward runs at all in this step."""
         return self.scheduled is None or bool(self.scheduled)
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A request that upstream no longer tracks.
-
-    Attributes:
-        request_id: The request.
-        done: All its reads landed; otherwise one failed, or they were aborted.
-        reported: Its blocks were handed to the scheduler as load errors.
-    """
-
-    request_id: str
-    done: bool = False
-    reported: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +75,8 @@ class _Step:
 
 class ReadObserver:
     """Watches the reads of one decode worker and keeps the barrier.
+
+    Everything is called on the one thread that runs the worker's steps.
 
     Args:
         placement: The effective barrier.
@@ -146,8 +134,8 @@ class ReadObserver:
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
         self.armed = not self.placement.ours
-        if notes.preempted:
-            self.finish(notes.preempted)
+        if notes.ended:
+            self.finish(notes.ended)
         self._own(started, 0.0)
         if notes.loads_before_forward is False and self.ledger:
             return self.before_forward(step.mode)
@@ -242,16 +230,21 @@ class ReadObserver:
             self.metrics.step_with_reads(started - step.started_at, step.blocked_s)
         self._own(started, 0.0)
 
-    def settle(self, dropped: Iterable[Dropped]) -> None:
-        """Upstream has cleaned up: close the accounts it dropped and tell who was exposed."""
+    def settle(self, dropped: Iterable[str], recovers: bool) -> None:
+        """Upstream has cleaned up: close the accounts it dropped and tell who was exposed.
+
+        Args:
+            dropped: Requests that upstream no longer tracks.
+            recovers: Whether it has reported the blocks of those whose reads did not all land.
+        """
         started = self._clock()
-        actions: dict[str, str] = {}
-        for item in dropped:
-            settled = self.ledger.settle(item.request_id, done=item.done, recovered=item.reported)
+        recovered = set()
+        for request_id in dropped:
+            settled = self.ledger.settle(request_id, recovers=recovers)
             if settled is not None:
-                self._account(settled, done=item.done)
-            if item.reported:
-                actions[item.request_id] = self._action
+                self._account(settled)
+                if recovers and not settled.complete:
+                    recovered.add(request_id)
         late = self.ledger.late_landings(started)
         if late.late or late.failed or late.expired:
             self._news = True
@@ -262,7 +255,8 @@ class ReadObserver:
         step = self._step
         if step is not None:
             for exposure in step.exposures:
-                self._expose(exposure, actions.get(exposure.request_id, "reported"))
+                action = self._action if exposure.request_id in recovered else "reported"
+                self._expose(exposure, action)
             step.exposures.clear()
         self._own(started, 0.0)
 
@@ -320,7 +314,8 @@ class ReadObserver:
     def _due_before_forward(self, step: _Step) -> list[Read]:
         """The reads that must be waited for now, because no layer hook will.
 
-        Requests that are gone are left out: nobody attends to what they read.
+        Left out are requests that are gone, since nobody attends to what they read, and those
+        exposed by an earlier step: upstream too waits here only for what this step has posted.
         """
         match self.placement:
             case Placement.STEP:
@@ -338,7 +333,7 @@ class ReadObserver:
             read
             for layer_name in layers
             for read in self.ledger.open_by_layer.get(layer_name, ())
-            if not read.request.gone
+            if not read.request.gone and read.request.exposure is None
         ]
 
     def _relied_on(self, step: _Step) -> set[str]:
@@ -420,14 +415,14 @@ class ReadObserver:
             step.unprotected = True
             self.metrics.unprotected(verdict.cause, certain=verdict.certain)
 
-    def _account(self, settled: Settled, *, done: bool) -> None:
+    def _account(self, settled: Settled) -> None:
         self._news = True
         metrics = self.metrics
         metrics.landed(settled.landed)
         metrics.failed(_codes(settled.failed))
         if settled.aborted:
             metrics.aborted(settled.aborted)
-        if done:
+        if settled.complete:
             metrics.request_done(settled.request, self._clock() - settled.request.posted_at)
 
     def _own(self, started: float, waited_s: float) -> None:

@@ -167,6 +167,11 @@ class Settled:
     failed: tuple[Read, ...] = ()
     aborted: int = 0
 
+    @property
+    def complete(self) -> bool:
+        """Whether every read of the request has landed."""
+        return not self.failed and not self.aborted
+
 
 @dataclass(frozen=True, slots=True)
 class LateReads:
@@ -289,7 +294,7 @@ class ReadLedger:
                 if state is ReadState.IN_FLIGHT:
                     break
                 landed += state is ReadState.LANDED
-            if request.open:
+            if request.open or request.failed:
                 break
             over.append(request_id)
         for request_id in over:
@@ -332,25 +337,22 @@ class ReadLedger:
         self._judge_still_exposed(verdict, scheduled)
         return verdict
 
-    def settle(self, request_id: str, *, done: bool, recovered: bool = False) -> Settled | None:
+    def settle(self, request_id: str, *, recovers: bool) -> Settled | None:
         """Close the account of a request that upstream has dropped.
+
+        How it ended is what its reads say now: all landed, or one failed, or else the rest was
+        aborted.
 
         Args:
             request_id: The request.
-            done: Upstream saw all its reads landed; otherwise one of them failed or, if none
-                has, they were aborted.
-            recovered: The scheduler was told of the blocks that are missing. Otherwise the
-                request goes on decoding without them, and every step it takes part in is
+            recovers: Whether the scheduler has been told of blocks that are missing. Otherwise
+                the request goes on decoding without them, and every step it takes part in is
                 unprotected until it finishes.
         """
         request = self._requests.get(request_id)
         if request is None:
             return None
-        landed = 0
-        for read in list(request.open):
-            if done:
-                self._end(read, ReadState.LANDED)
-            landed += self._advance(read) is ReadState.LANDED
+        landed = self.look(request.open)
         aborted = 0 if request.failed else len(request.open)
         self._forget(request)
         if aborted:
@@ -358,9 +360,10 @@ class ReadLedger:
                 read.state = ReadState.ABORTED
             self.in_flight -= aborted
         self._watch(request.open)
-        if not (done or recovered or request.gone):
+        settled = Settled(request, landed, tuple(request.failed), aborted)
+        if not (settled.complete or recovers or request.gone):
             self._lost[request_id] = request
-        return Settled(request, landed, tuple(request.failed), aborted)
+        return settled
 
     def late_landings(self, now: float) -> LateReads:
         """Look at reads that outlived their request, some of them each step.
@@ -423,7 +426,7 @@ class ReadLedger:
             _layers_of(read for read, _, _ in blamed),
         )
         verdict.exposures.append(request.exposure)
-        if request.open:
+        if request.open or request.failed:
             self._exposed[request.request_id] = request
 
     def _judge_lost(self, verdict: Verdict, scheduled: Mapping[str, int] | None) -> None:
@@ -446,7 +449,7 @@ class ReadLedger:
         """Find one request of an earlier step that is still exposed: one makes the step so."""
         fresh = {exposure.request_id for exposure in verdict.exposures}
         for request in self._exposed.values():
-            if request.request_id in fresh or not request.open:
+            if request.request_id in fresh:
                 continue
             if scheduled is not None and request.request_id not in scheduled:
                 continue
@@ -457,6 +460,9 @@ class ReadLedger:
                 verdict._blame(request.exposure.cause, certain=state is not ReadState.LANDED)
                 if state is not ReadState.LANDED:
                     return
+            if request.failed:
+                verdict._blame(request.exposure.cause, certain=True)
+                return
 
     def _advance(self, read: Read) -> ReadState:
         """Look at one read's status and move it if it has ended."""

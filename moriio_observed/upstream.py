@@ -23,7 +23,7 @@ from vllm.forward_context import get_forward_context, is_forward_context_availab
 from moriio_observed.barrier import Era, Outcome, Placement
 from moriio_observed.containment import Containment
 from moriio_observed.log import get_logger
-from moriio_observed.observer import FULL, Dropped, ReadObserver, StepNotes
+from moriio_observed.observer import FULL, ReadObserver, StepNotes
 from moriio_observed.telemetry.aggregate import Aggregate
 from moriio_observed.telemetry.catalog import PEER_FAILURE_REASONS
 
@@ -200,7 +200,10 @@ def attach_notes(metadata: Any, scheduler_output: Any) -> None:
         {
             "scheduled": scheduler_output.num_scheduled_tokens,
             "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
-            "preempted": getattr(scheduler_output, "preempted_req_ids", None) or (),
+            "ended": {
+                *(getattr(scheduler_output, "finished_req_ids", None) or ()),
+                *(getattr(scheduler_output, "preempted_req_ids", None) or ()),
+            },
         },
     )
 
@@ -298,12 +301,10 @@ class _ObservedWorker:
     def _pop_done_transfers(self) -> set[str]:
         hooks = self._moriio_observed
         before = hooks.before_clean_up()
-        done: set[str] = set()
         try:
-            done = super()._pop_done_transfers()  # type: ignore[misc]
+            return super()._pop_done_transfers()  # type: ignore[misc, no-any-return]
         finally:
-            hooks.after_clean_up(before, done)
-        return done
+            hooks.after_clean_up(before)
 
     def _await_reads_issued_this_step(self) -> None:
         hooks = self._moriio_observed
@@ -383,7 +384,7 @@ class Hooks:
         self._observer: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: _Posting | None = None
-        self._transfer_ids: dict[str, str] = {}
+        self._tracked: set[str] = set()
         self._installed: list[tuple[Any, type]] = []
         # In READ mode each of these is moved by one thread only.
         self._send_queue_full = aggregate.counter("send_queue_full_total")
@@ -467,15 +468,16 @@ class Hooks:
             if request_id not in self.worker._recving_transfers:
                 return
             by_layer = dict(self.worker._recving_transfers[request_id])
-            self._transfer_ids[request_id] = call["transfer_id"]
+            self._tracked.add(request_id)
         reads = []
         nbytes = 0
         for position, (layer_name, statuses) in enumerate(by_layer.items()):
             for status in statuses if isinstance(statuses, list) else (statuses,):
                 size = posting.sizes.get(id(status))
-                if size == 0:
+                if not size:
+                    # Nothing to move, or not posted now.
                     continue
-                nbytes += size or 0
+                nbytes += size
                 reads.append((layer_index(layer_name, position), layer_name, status))
         self.observer.posted(
             request_id,
@@ -509,19 +511,18 @@ class Hooks:
         self.tell(self.observer.end_forward)
         return len(self.worker._recving_transfers)
 
-    def after_clean_up(self, before: int, done: set[str]) -> None:
-        """Upstream has dropped the requests whose transfer ids are in `done`, and perhaps more."""
-        self.tell(self._settle, before, done)
+    def after_clean_up(self, before: int) -> None:
+        """Upstream may have dropped requests; `before` is how many it tracked."""
+        self.tell(self._settle, before)
 
-    def _settle(self, before: int, done: set[str]) -> None:
-        dropped: list[Dropped] = []
+    def _settle(self, before: int) -> None:
         live = self.worker._recving_transfers
+        dropped = []
         if len(live) != before:
-            reported = self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
-            for request_id in [r for r in self._transfer_ids if r not in live]:
-                landed = self._transfer_ids.pop(request_id) in done
-                dropped.append(Dropped(request_id, landed, reported and not landed))
-        self.observer.settle(dropped)
+            dropped = [request_id for request_id in self._tracked if request_id not in live]
+            self._tracked.difference_update(dropped)
+        recovers = self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
+        self.observer.settle(dropped, recovers)
 
     def drain_upstream_lists(self) -> None:
         """Forget what upstream's own step barrier would have waited for."""

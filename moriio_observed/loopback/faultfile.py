@@ -29,7 +29,7 @@ def parse(text: str) -> Plan:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FaultFileError(f"not valid JSON: {error}") from None
     reader = _Reader()
     plan = reader.plan(document)

@@ -187,14 +187,13 @@ def test_a_hostile_request_id_is_never_a_label_and_breaks_nothing(
     parse(text)
 
 
-def test_every_series_of_the_catalogue_is_there_zero_initialised_with_its_help(
-    pair: GetPair,
-) -> None:
+def test_every_series_of_the_catalogue_is_there_with_its_help(pair: GetPair) -> None:
     running = pair()
     running.client.ask(prompts(22, 1))
     text = exposition(running)
     have = parse(text)
     names = {name for name, _ in have.samples}
+    assert have.total("moriio_hook_installed", hook="read_blocks") == 1
     for instrument in CATALOG.values():
         name = PREFIX + instrument.name
         assert f"# HELP {name.removesuffix('_total')} " in text or f"# HELP {name} " in text
@@ -267,8 +266,8 @@ def test_upstreams_own_barrier_gives_up_on_healthy_requests_and_each_is_told(
     running.faults.set(ONE_FAILS)
     answers = running.client.ask(asked)
     _, events = observation.settled(16)
-    causes = {event["cause"] for event in events}
-    assert "failed" in causes
+    assert {event["cause"] for event in events} == {"failed", "gave_up"}
+    assert not all(right(answers, references))
     for answer, ok in zip(answers, right(answers, references), strict=True):
         if not ok and answer.error is None:
             assert any(answer.is_known_as(event["request_id"]) for event in events)
@@ -309,6 +308,23 @@ def test_a_string_read_mode_means_write_as_upstream_reads_it(pair: GetPair) -> N
     assert have.total("moriio_config_info", mode="write") == 1
     assert have.total("moriio_barrier_wait_seconds_count") == 0
     assert "FULL graph replay" not in running.decode.log.read_text()
+
+
+def test_before_the_first_request_every_counter_and_histogram_is_there_and_zero(
+    pair: GetPair,
+) -> None:
+    # The settings differ from every other test's, so that this server is a fresh one.
+    have = scrape(pair(consumer(observed={"max_remotes": 7})).decode.ports.url)
+    values: dict[str, list[float]] = {}
+    for (sample, _), value in have.samples.items():
+        values.setdefault(sample, []).append(value)
+    for instrument in CATALOG.values():
+        name = PREFIX + instrument.name
+        if instrument.kind is Kind.HISTOGRAM:
+            assert set(values[f"{name}_count"]) == {0.0}
+        elif instrument.kind is Kind.COUNTER and not instrument.is_open:
+            expected = len(list(label_sets(instrument, layers=4, tp_ranks=1)))
+            assert values[name] == [0.0] * expected
 
 
 def test_misspelt_settings_refuse_to_start_in_one_error(pair: GetPair) -> None:

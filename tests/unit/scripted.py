@@ -213,7 +213,12 @@ class Decode:
         self.worker.moriio_wrapper.paths["tcp://127.0.0.1:62005"] = sock
 
     def metadata(
-        self, reading: Iterable[str], scheduled: Iterable[str], *, loads_first: bool | None = True
+        self,
+        reading: Iterable[str],
+        scheduled: Iterable[str],
+        *,
+        loads_first: bool | None = True,
+        finished: Iterable[str] = (),
     ) -> MoRIIOConnectorMetadata:
         metadata = MoRIIOConnectorMetadata()
         for request_id in reading:
@@ -223,6 +228,7 @@ class Decode:
             SimpleNamespace(
                 num_scheduled_tokens=dict.fromkeys(scheduled, 1),
                 has_sync_kv_loads=loads_first,
+                finished_req_ids=set(finished),
                 preempted_req_ids=None,
             ),
         )
@@ -246,7 +252,9 @@ class Decode:
             attn_metadata=None if hidden else {"there": True},
             cudagraph_runtime_mode=CUDAGraphMode[mode],
         )
-        metadata = self.metadata(reading, scheduled, loads_first=loads_first)
+        metadata = self.metadata(
+            reading, scheduled, loads_first=loads_first, finished=finished or ()
+        )
         with override_forward_context(None if hidden else context):
             connector.bind_connector_metadata(metadata)
         with override_forward_context(context):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moriio_observed.config import KEYS, Settings, SettingsError, parse, variable
+from moriio_observed.config import KEYS, Settings, SettingsError, parse, shown, variable
 from moriio_observed.telemetry.catalog import WAIT_BUCKETS
 
 ROOT = Path(__file__).parents[2]
@@ -153,13 +153,25 @@ def test_config_wins_over_environment() -> None:
 @pytest.mark.parametrize(("path", "value"), BAD)
 def test_a_bad_value_is_refused_by_its_full_path_and_value(path: str, value: object) -> None:
     (problem,) = problems(nested(path, value))
-    assert problem.startswith(f"kv_connector_extra_config.observed.{path} = {value!r}: allowed is")
+    assert problem.startswith(
+        f"kv_connector_extra_config.observed.{path} = {shown(value)}: allowed is"
+    )
+
+
+def test_a_very_long_value_is_cut_in_the_error() -> None:
+    (problem,) = problems({"barrier": "x" * 100_000})
+    assert len(problem) < 1000
+
+
+def test_an_address_is_no_service_link_unless_the_variable_is_a_port() -> None:
+    assert problems(None, {"MORIIO_OBSERVED_BARRIER": "tcp://10.0.0.1:80"})
+    assert parse(None, {"MORIIO_OBSERVED_PORT": "tcp://10.0.0.1:80"}) == parse(None, {})
 
 
 @pytest.mark.parametrize(("path", "text"), BAD_IN_ENVIRON)
 def test_a_bad_variable_is_refused_by_its_name_and_value(path: str, text: str) -> None:
     (problem,) = problems(None, {variable(path): text})
-    assert problem.startswith(f"{variable(path)} = {text!r}: allowed is")
+    assert problem.startswith(f"{variable(path)} = {shown(text)}: allowed is")
 
 
 def test_a_bad_variable_is_refused_even_where_the_config_overrides_it() -> None:

@@ -252,6 +252,38 @@ def test_draft_layers_are_those_numbered_behind_the_targets(decode: Any) -> None
     assert d.connector._hooks.hookless_layers(0) == ()
 
 
+def test_a_request_finished_before_the_step_is_known_to_be_gone_when_it_begins(
+    decode: Any,
+) -> None:
+    d = decode(barrier="layer")
+    d.step("gone", reading=["gone"], layers=())
+    first = list(d.worker.session.posted)
+
+    def land_soon_after() -> None:
+        threading.Event().wait(0.01)
+        land(first)
+
+    threading.Thread(target=land_soon_after, daemon=True).start()
+    d.step("other", loads_first=None, finished={"gone"})
+    assert d.counted("late_landings_total") == {"late_landings_total|false": 4}
+
+
+def test_blocks_that_nobody_posted_reads_for_now_are_no_reads(decode: Any) -> None:
+    d = decode()
+    land_soon(d)
+    d.step("r", reading=["r"])
+    posted = d.counted("reads_posted_total")
+    d.worker._recving_transfers["r"] = {LAYERS[0]: [FakeStatus()]}
+    d.worker._recving_transfers_callback_addr["r"] = ("127.0.0.1", "62005", "tx-r")
+    d.worker._moriio_observed._enter(
+        upstream._Posting(),
+        (None, (), {"request_id": "r", "transfer_id": "tx-r", "dst_engine_id": "x"}),
+        0.0,
+        0.0,
+    )
+    assert d.counted("reads_posted_total") == posted
+
+
 def test_a_rejected_post_is_backpressure_and_no_failure(decode: Any) -> None:
     d = decode()
     d.worker.session.rejections = 2

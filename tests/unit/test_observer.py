@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter
-from moriio_observed.observer import Dropped, ReadObserver, StepNotes
+from moriio_observed.observer import ReadObserver, StepNotes
 from moriio_observed.reads import ReadLedger
 from moriio_observed.telemetry.aggregate import Aggregate
 from moriio_observed.telemetry.read_metrics import ReadMetrics
@@ -64,9 +64,9 @@ class Worker:
     def layers(self, names: Iterable[str] = LAYERS) -> list[Outcome | None]:
         return [self.observer.at_layer(name) for name in names if self.observer.armed]
 
-    def end(self, *dropped: Dropped) -> None:
+    def end(self, *dropped: str, recovers: bool = False) -> None:
         self.observer.end_forward()
-        self.observer.settle(dropped)
+        self.observer.settle(dropped, recovers)
 
     def step(self, request: str, *, mode: str = "NONE", layers: Iterable[str] = LAYERS) -> None:
         """A whole step of one request whose reads were posted beforehand."""
@@ -240,7 +240,7 @@ def test_healthy_reads_are_awaited_though_another_request_failed() -> None:
     worker.clock.at(0.3, lambda: land(good))
     worker.observer.before_forward("NONE")
     worker.layers()
-    worker.end(Dropped("bad", reported=True))
+    worker.end("bad", recovers=True)
     assert worker.unprotected() == {"unprotected_steps_total|failed|certain": 1}
     counted = worker.aggregate.cumulative()["counters"]
     assert {k: v for k, v in counted.items() if k.startswith("exposed") and v} == {
@@ -260,7 +260,7 @@ def test_upstreams_early_give_up_is_told_apart_from_the_failure_that_caused_it()
     land(good[1:])
     for name in LAYERS[1:]:
         worker.observer.upstream_waited_at_layer(name, 0.001)
-    worker.end(Dropped("bad", reported=True))
+    worker.end("bad", recovers=True)
     counted = worker.aggregate.cumulative()["counters"]
     assert {k: v for k, v in counted.items() if k.startswith("exposed") and v} == {
         "exposed_requests_total|failed|certain|recomputed": 1,
@@ -369,14 +369,70 @@ def test_the_step_barrier_does_not_stall_for_a_request_that_is_gone() -> None:
     assert worker.clock.now == before
 
 
+def test_two_requests_of_one_transfer_are_settled_each_by_its_own_reads() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("bad", "good")
+    bad, good = worker.post("bad"), worker.post("good")
+    bad[0].fail()
+    land(bad[1:])
+    land(good)
+    worker.observer.before_forward("NONE")
+    worker.end("bad", "good")
+    assert worker.counted("remote_reads_total", remote="10.0.0.1:7301") == 3
+    assert worker.counted("reads_failed_total", error_type="ERR_RDMA_OP") == 1
+    worker.begin("bad", before=False)
+    worker.end()
+    assert worker.unprotected() == {"unprotected_steps_total|failed|certain": 2}
+
+
+def test_a_read_that_fails_after_its_step_makes_the_next_one_unprotected_too() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    statuses = worker.post("r")
+    land(statuses[1:])
+    worker.step("r")
+    statuses[0].fail()
+    worker.begin("r", before=False)
+    worker.end("r", recovers=True)
+    assert sum(worker.unprotected().values()) == 2
+
+
+def test_the_step_barrier_waits_no_more_for_a_request_exposed_by_an_earlier_step() -> None:
+    worker = Worker(Placement.STEP, Era.LAYER)
+    worker.begin("hung")
+    worker.post("hung")
+    worker.step("hung")
+    before = worker.clock.now
+    worker.begin("hung", "r")
+    land(worker.post("r"))
+    worker.step("r")
+    assert worker.clock.now == before
+    assert worker.unprotected() == {
+        "unprotected_steps_total|timeout|certain": 2,
+    }
+
+
+def test_a_finished_requests_reads_land_late_though_a_barrier_waits_for_them() -> None:
+    worker = Worker(Placement.LAYER, Era.LAYER)
+    worker.begin("gone")
+    statuses = worker.post("gone")
+    worker.begin("r", before=True)
+    worker.observer.begin_step(StepNotes({"r": 1}, True, ended={"gone"}), "NONE")
+    land(worker.post("r"))
+    worker.clock.at(0.2, lambda: land(statuses))
+    worker.step("r")
+    assert worker.counted("late_landings_total", quarantined="false") == 3
+    assert worker.unprotected() == {}
+
+
 def test_a_preempted_requests_reads_land_late() -> None:
     worker = Worker(Placement.OFF)
     worker.begin("r")
     statuses = worker.post("r")
     worker.step("r")
-    worker.observer.begin_step(StepNotes({"other": 1}, True, preempted={"r"}), "NONE")
+    worker.observer.begin_step(StepNotes({"other": 1}, True, ended={"r"}), "NONE")
     land(statuses)
-    worker.end(Dropped("r", done=True))
+    worker.end("r")
     assert worker.counted("late_landings_total", quarantined="false") == 3
     assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
 
@@ -510,7 +566,7 @@ def test_an_aborted_read_that_lands_later_is_a_late_landing() -> None:
     worker.begin("r")
     statuses = worker.post("r")
     worker.observer.before_forward("NONE")
-    worker.end(Dropped("r"))
+    worker.end("r")
     assert worker.counted("reads_aborted_total") == 3
     land(statuses)
     worker.begin("other", before=False)
@@ -549,7 +605,7 @@ def test_remotes_beyond_the_limit_are_counted_together() -> None:
         land(worker.post(name, remote=f"10.0.0.{index}:7301"))
         worker.observer.before_forward("NONE")
         worker.layers()
-        worker.end(Dropped(name, done=True))
+        worker.end(name)
     assert worker.counted("remote_reads_total", remote="10.0.0.0:7301") == 3
     assert worker.counted("remote_reads_total", remote="other") == 6
 

@@ -141,7 +141,7 @@ def test_a_read_that_lands_after_its_request_has_finished_is_late() -> None:
     statuses[0].land()
     assert ledger.finish({"r"}) == 1
     land_all(statuses)
-    settled = ledger.settle("r", done=True)
+    settled = ledger.settle("r", recovers=False)
     assert settled is not None
     assert settled.landed == 2
     late = ledger.late_landings(1.0)
@@ -161,7 +161,7 @@ def test_a_request_dropped_without_a_failed_read_was_aborted() -> None:
     ledger = ReadLedger()
     statuses = post(ledger)
     statuses[0].land()
-    settled = ledger.settle("r", done=False)
+    settled = ledger.settle("r", recovers=False)
     assert settled is not None
     assert (settled.landed, settled.aborted, settled.failed) == (1, 2, ())
     assert ledger.in_flight == 0
@@ -170,7 +170,7 @@ def test_a_request_dropped_without_a_failed_read_was_aborted() -> None:
 def test_an_aborted_read_that_lands_is_late_and_not_counted_as_landed_again() -> None:
     ledger = ReadLedger()
     statuses = post(ledger)
-    ledger.settle("r", done=False)
+    ledger.settle("r", recovers=False)
     land_all(statuses)
     late = ledger.late_landings(1.0)
     assert (late.late, late.landed) == (LAYERS, 0)
@@ -182,7 +182,7 @@ def test_reads_left_in_flight_by_another_reads_failure_stay_in_flight_until_they
     ledger = ReadLedger()
     statuses = post(ledger)
     statuses[0].fail()
-    settled = ledger.settle("r", done=False)
+    settled = ledger.settle("r", recovers=False)
     assert settled is not None
     assert (len(settled.failed), settled.aborted, ledger.in_flight) == (1, 0, 2)
     statuses[1].land()
@@ -195,7 +195,7 @@ def test_a_read_nobody_hears_of_again_is_given_up_after_the_watch() -> None:
     ledger = ReadLedger()
     statuses = post(ledger)
     statuses[0].fail()
-    ledger.settle("r", done=False)
+    ledger.settle("r", recovers=False)
     assert ledger.late_landings(LATE_WATCH_S).expired == 0
     assert ledger.late_landings(LATE_WATCH_S + 1).expired == 2
     assert ledger.in_flight == 0
@@ -243,7 +243,7 @@ def test_a_request_that_decodes_on_without_its_blocks_makes_every_step_unprotect
         statuses[0].fail()
         land_all(statuses[1:])
     judge(ledger, "r")
-    ledger.settle("r", done=False)
+    ledger.settle("r", recovers=False)
     for _ in range(3):
         verdict = judge(ledger, "r")
         assert verdict.cause is not None
@@ -258,14 +258,14 @@ def test_a_request_whose_missing_blocks_the_scheduler_was_told_of_is_not_held_ag
     ledger = ReadLedger()
     post(ledger)[0].fail()
     judge(ledger, "r")
-    ledger.settle("r", done=False, recovered=True)
+    ledger.settle("r", recovers=True)
     assert judge(ledger, "r").cause is None
 
 
 def test_a_request_whose_reads_were_lost_before_its_first_step_is_exposed_by_that_step() -> None:
     ledger = ReadLedger()
     post(ledger)[1].fail()
-    ledger.settle("r", done=False)
+    ledger.settle("r", recovers=False)
     verdict = judge(ledger, "r")
     assert [exposure.cause for exposure in verdict.exposures] == ["failed"]
     assert verdict.unlanded == {("failed", True): LAYERS}
@@ -363,15 +363,15 @@ class LedgerMachine(RuleBasedStateMachine):
     def finish(self, name: str) -> None:
         self.landed += self.ledger.finish({name})
 
-    @rule(name=requests, recovered=st.booleans())
-    def settle(self, name: str, recovered: bool) -> None:
+    @rule(name=requests, recovers=st.booleans())
+    def settle(self, name: str, recovers: bool) -> None:
         done = all(status.state == "landed" for status in self.statuses[name])
-        settled = self.ledger.settle(name, done=done, recovered=recovered)
+        settled = self.ledger.settle(name, recovers=recovers)
         if settled is not None:
             self.landed += settled.landed
             self.failed += len(settled.failed)
             self.aborted += settled.aborted
-            assert not (done and (settled.failed or settled.aborted))
+            assert settled.complete is done
 
     @rule(seconds=st.sampled_from([1.0, LATE_WATCH_S]))
     def late(self, seconds: float) -> None:
@@ -415,7 +415,7 @@ TestLedgerMachine.settings = settings(
 def test_a_done_request_counts_every_open_read_as_landed(layers: int) -> None:
     ledger = ReadLedger()
     land_all(post(ledger, layers=layers))
-    settled = ledger.settle("r", done=True)
+    settled = ledger.settle("r", recovers=False)
     assert settled is not None
     assert settled.landed == layers
     assert ledger.late_landings(1.0).late == 0
