@@ -381,6 +381,7 @@ class ReadLedger:
                 read.state = ReadState.LANDED
                 late += 1
                 landed += not counted
+                self._found(read)
             elif read.status.Failed():
                 read.state = ReadState.FAILED
                 if not counted:
@@ -497,6 +498,14 @@ class ReadLedger:
         for index in (self._requests, self._fresh, self._exposed):
             if index.get(request.request_id) is request:
                 del index[request.request_id]
+
+    def _found(self, read: Read) -> None:
+        """A read that had been given up has landed: its request may have all its blocks now."""
+        request = read.request
+        request.open.pop(read, None)
+        lost = self._lost.get(request.request_id) is request
+        if lost and not (request.open or request.failed):
+            del self._lost[request.request_id]
 
     def _watch(self, reads: Iterable[Read]) -> None:
         self._late.extend(reads)

@@ -254,6 +254,19 @@ def test_a_request_that_decodes_on_without_its_blocks_makes_every_step_unprotect
     assert ledger.judge(full_graph=False, scheduled=None).cause is None
 
 
+def test_a_request_whose_aborted_reads_have_all_landed_late_is_lost_no_more() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger)
+    judge(ledger, "r")
+    ledger.settle("r", recovers=False)
+    land_all(statuses[1:])
+    ledger.late_landings(1.0)
+    assert judge(ledger, "r").cause is not None
+    land_all(statuses)
+    ledger.late_landings(1.0)
+    assert judge(ledger, "r").cause is None
+
+
 def test_a_request_whose_missing_blocks_the_scheduler_was_told_of_is_not_held_against_it() -> None:
     ledger = ReadLedger()
     post(ledger)[0].fail()
