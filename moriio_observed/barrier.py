@@ -31,7 +31,7 @@ class Era(enum.Enum):
 
     LAYER = "layer"
     """0.28 to 0.30: each layer, except under FULL graphs."""
-    LAYER_AND_STEP = "layer and step"
+    LAYER_AND_STEP = "layer, or the step under FULL"
     """0.31 and 0.32: each layer; before the forward under a FULL graph that it can see."""
     STEP = "step"
     """0.33: before the forward, always."""
@@ -52,6 +52,17 @@ class Placement(enum.Enum):
     """Ours, in the layer hooks seen to fire in this kind of step, before the forward otherwise."""
     OFF = "off"
     """No wait at all."""
+
+    @property
+    def where(self) -> str:
+        """In plain words, for the log."""
+        return {
+            Placement.UPSTREAM: "where vLLM puts them",
+            Placement.LAYER: "in the layer hooks",
+            Placement.STEP: "before the forward",
+            Placement.EVIDENCE: "in the layer hooks seen to fire, before the forward otherwise",
+            Placement.OFF: "nowhere",
+        }[self]
 
     @property
     def ours(self) -> bool:

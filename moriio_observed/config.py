@@ -18,7 +18,9 @@ from typing import Any
 
 from moriio_observed.telemetry.catalog import WAIT_BUCKETS
 
-CONFIG_PATH = "kv_connector_extra_config.observed"
+OUTER_PATH = "kv_connector_extra_config"
+OBSERVED = "observed"
+CONFIG_PATH = f"{OUTER_PATH}.{OBSERVED}"
 ENVIRON_PREFIX = "MORIIO_OBSERVED_"
 
 LONGEST_SHOWN = 200
@@ -213,6 +215,7 @@ _RULES: Mapping[str, _Rule] = {
     },
 }
 KEYS: tuple[str, ...] = tuple(_RULES)
+_TOP_KEYS = frozenset(key.partition(".")[0] for key in KEYS)
 
 
 def variable(path: str) -> str:
@@ -251,6 +254,28 @@ def parse(config: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Setti
     }
     top = {path: value for path, value in values.items() if "." not in path}
     return Settings(**top, **groups, given=frozenset(values))
+
+
+def of_connector(extra_config: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Read the settings of a connector from its ``kv_connector_extra_config``.
+
+    Raises:
+        SettingsError: See `parse`; also one of our settings, or a misspelt ``observed``, stands
+            beside the settings of upstream, which ignores it.
+    """
+    problems = [
+        f"{OUTER_PATH}.{key} = {shown(value)}: our settings stand under {CONFIG_PATH}"
+        for key, value in extra_config.items()
+        if key in _TOP_KEYS
+        or (key != OBSERVED and difflib.get_close_matches(str(key).lower(), [OBSERVED], cutoff=0.8))
+    ]
+    try:
+        settings = parse(extra_config.get(OBSERVED), environ)
+    except SettingsError as error:
+        raise SettingsError([*problems, *error.problems]) from None
+    if problems:
+        raise SettingsError(problems)
+    return settings
 
 
 @dataclass(frozen=True, slots=True)

