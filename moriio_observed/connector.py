@@ -6,6 +6,7 @@ Only wiring. What is known of upstream stands in ``upstream.py``, what a step is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -76,8 +77,14 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             )
             self._reads = self._known and upstream.reads(worker)
             self._hook(vllm_config, settings, seams)
-        self._containment = Containment(
-            self._aggregate, "what this side of the connector counts stands still."
+        # One for each concern, so that none silences another.
+        self._statistics = Containment(self._aggregate, "its gauges stand still.")
+        self._peers = Containment(self._aggregate, "peer failures are no longer counted.")
+        self._scheduling = Containment(
+            self._aggregate, "phantom hits and expired sends are no longer counted."
+        )
+        self._notes = Containment(
+            self._aggregate, "the worker no longer knows who takes part in a step."
         )
 
     def _hook(self, vllm_config: Any, settings: config.Settings, seams: upstream.Seams) -> None:
@@ -143,7 +150,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         """As upstream; tokens claimed as external that no read will fill are counted."""
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
         if self._reads:
-            self._containment.tell(self._note_phantom, request, num_external_tokens)
+            self._scheduling.tell(self._note_phantom, request, num_external_tokens)
         return result
 
     def _note_phantom(self, request: Any, tokens: int) -> None:
@@ -164,17 +171,17 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         """As upstream; the worker also learns who takes part in the step."""
         metadata = super().build_connector_meta(scheduler_output)
         if self._reads:
-            self._containment.tell(upstream.attach_notes, metadata, scheduler_output)
+            self._notes.tell(upstream.attach_notes, metadata, scheduler_output)
         return metadata
 
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; sends that expired with nobody having released them are counted."""
         scheduler = self.connector_scheduler
         released = set(connector_output.finished_sending or ())
-        overdue = self._containment.tell(upstream.overdue_sends, scheduler) or set()
+        overdue = self._scheduling.tell(upstream.overdue_sends, scheduler) or set()
         super().update_connector_output(connector_output)
         if overdue:
-            self._containment.tell(self._note_expired, overdue - released)
+            self._scheduling.tell(self._note_expired, overdue - released)
 
     def _note_expired(self, overdue: set[str]) -> None:
         expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
@@ -187,7 +194,8 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         """As upstream; layers whose hook cannot be relied on become known."""
         super().register_kv_caches(kv_caches)
         if self._observer is not None and self._hooks is not None:
-            self._observer.hookless = frozenset(self._hooks.hookless_layers(self._target_layers))
+            layers = self._hooks.tell(self._hooks.hookless_layers, self._target_layers)
+            self._observer.hookless = frozenset(layers or ())
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         """As upstream; a step begins.
@@ -219,7 +227,11 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         notes = hooks.tell(upstream.read_notes, self._connector_metadata) or StepNotes()
         if notes.loads_before_forward is False:
             hooks.tell(observer.end_forward)
-            super().start_load_kv(forward_context, **kwargs)
+            hooks.after_forward = True
+            try:
+                super().start_load_kv(forward_context, **kwargs)
+            finally:
+                hooks.after_forward = False
             return
         super().start_load_kv(forward_context, **kwargs)
         if not hooks.broken:
@@ -312,12 +324,15 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
 
     def get_kv_connector_stats(self) -> ObservedStats | None:
         """What was counted since the last step that had something to say, else None."""
-        delta: Payload | None = self._containment.tell(self._take_delta)
+        delta: Payload | None = self._statistics.tell(self._take_delta)
+        if self._statistics.broken:
+            with contextlib.suppress(Exception):
+                delta = self._aggregate.delta()
         return None if delta is None else ObservedStats(data=delta)
 
     def _take_delta(self) -> Payload | None:
         if self._hooks is not None:
-            for reason in self._hooks.peer_failures():
+            for reason in self._peers.tell(self._hooks.peer_failures) or ():
                 self._aggregate.counter("peer_failures_total", reason=reason).inc()
                 self._news = True
             # Cleared before the counters are read, so that what comes meanwhile is told next time.

@@ -192,6 +192,9 @@ class ReadObserver:
     def at_layer(self, layer_name: str) -> Outcome | None:
         """The attention of a layer is about to run: wait for that layer's reads.
 
+        Reads of requests that are gone are waited for too, as upstream does: they may write into
+        blocks that belong to another request by now.
+
         Returns how a wait ended, None if there was nothing to wait for.
         """
         step = self._step
@@ -314,8 +317,8 @@ class ReadObserver:
     def _due_before_forward(self, step: _Step) -> list[Read]:
         """The reads that must be waited for now, because no layer hook will.
 
-        Left out are requests that are gone, since nobody attends to what they read, and those
-        exposed by an earlier step: upstream too waits here only for what this step has posted.
+        Left out are requests that are gone, since nobody attends to what they read, and reads that
+        a barrier has given up before: upstream too waits here only for what this step has posted.
         """
         match self.placement:
             case Placement.STEP:
@@ -333,7 +336,7 @@ class ReadObserver:
             read
             for layer_name in layers
             for read in self.ledger.open_by_layer.get(layer_name, ())
-            if not read.request.gone and read.request.exposure is None
+            if not read.request.gone and read.missed is None
         ]
 
     def _relied_on(self, step: _Step) -> set[str]:
@@ -376,8 +379,7 @@ class ReadObserver:
                     read.request.request_id for read in covered if read.state is ReadState.IN_FLIGHT
                 )
             logger.warning(
-                "MoRIIO READ barrier (%s) timed out after %.1f s with %d of %d reads in flight; "
-                "the forward runs without them.",
+                "MoRIIO READ barrier (%s) timed out after %.1f s with %d of %d reads in flight.",
                 site,
                 outcome.waited_s,
                 outcome.in_flight,

@@ -345,15 +345,17 @@ class _ObservedWrapper:
         )
 
     def send_notify(self, *args: Any, **kwargs: Any) -> Any:
+        hooks = self._moriio_observed
         try:
             return super().send_notify(*args, **kwargs)  # type: ignore[misc]
         except Exception:
-            self._moriio_observed.notify_failed()
+            hooks.notify_failed()
             raise
 
     def _handle_release_message(self, data: Any) -> Any:
+        hooks = self._moriio_observed
         result = super()._handle_release_message(data)  # type: ignore[misc]
-        self._moriio_observed.released()
+        hooks.released()
         return result
 
 
@@ -369,6 +371,8 @@ class Hooks:
         news: Whether something was counted outside the forward steps that should leave with the
             next one.
         containment: Calls the observer; once it is broken, upstream's own barrier is in force.
+        after_forward: Whether loads are being started after the forward has ended. What upstream
+            waits for then is left to it.
     """
 
     def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
@@ -381,6 +385,7 @@ class Hooks:
         )
         self.tell = self.containment.tell
         self.news = False
+        self.after_forward = False
         self._observer: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: _Posting | None = None
@@ -407,8 +412,11 @@ class Hooks:
 
     @property
     def bypass(self) -> bool:
-        """Whether upstream's own waits are ours to do."""
-        return self._observer is not None and self._observer.placement.ours and not self.broken
+        """Whether upstream's own waits are ours to do, or nobody's."""
+        if self._observer is None or self.broken:
+            return False
+        placement = self._observer.placement
+        return placement.ours and not (self.after_forward and placement.waits)
 
     def install(self, observer: ReadObserver | None) -> None:
         """Put the hooks in front of upstream's methods; a second call does nothing."""
@@ -558,8 +566,8 @@ class Hooks:
     def hookless_layers(self, target_layers: int) -> tuple[str, ...]:
         """Layers whose hook vLLM never calls, or not before the target's forward has ended.
 
-        Recurrent state has none; a draft model's layers, numbered behind the target's, may run
-        after the target's forward has been judged.
+        Recurrent state has none; a draft model's layers, numbered behind the target's or named
+        ``draft_model.``, may run after the target's forward has been judged.
 
         Args:
             target_layers: How many layers the target model has, 0 if unknown.
@@ -569,6 +577,7 @@ class Hooks:
             name
             for position, name in enumerate(self.worker.kv_caches)
             if (is_mamba is not None and is_mamba(name))
+            or name.startswith("draft_model.")
             or 0 < target_layers <= layer_index(name, position)
         )
 
@@ -603,6 +612,10 @@ class Hooks:
     def refuse_incomplete(self, site: str, outcome: Outcome | None) -> None:
         """Fail the step where upstream would: a forward on these reads must not run.
 
+        Args:
+            site: ``layer`` or ``step``, or ``between`` for a wait on reads of earlier steps.
+            outcome: How the wait ended.
+
         Raises:
             TransferError: On 0.33 while reads are in flight after its step barrier; for hybrid
                 models whenever a read has not landed, since their load errors cannot be
@@ -634,8 +647,10 @@ class Hooks:
         started = time.monotonic()
         failed = 0
         while True:
-            failed += sum(status.Failed() for status in pending)
-            pending = [s for s in pending if not (s.Succeeded() or s.Failed())]
+            pending = [status for status in pending if not status.Succeeded()]
+            in_flight = [status for status in pending if not status.Failed()]
+            failed += len(pending) - len(in_flight)
+            pending = in_flight
             waited_s = time.monotonic() - started
             if not pending or waited_s > self.worker.moriio_config.transfer_timeout:
                 break

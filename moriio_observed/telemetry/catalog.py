@@ -461,8 +461,9 @@ _INSTRUMENTS = (
     ),
     _counter(
         "telemetry_overhead_seconds_total",
-        "Our own time in the hooks around a forward step, waits not included. The look in each"
-        " layer's hook and the making of the statistics are not in it.",
+        "Our own time at the beginning, before the forward, at the end and after the clean-up of"
+        " each step, waits not included. Posting, the look in each layer's hook and the making of"
+        " the statistics are not in it.",
         unit="s",
     ),
 )

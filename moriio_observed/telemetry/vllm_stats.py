@@ -47,6 +47,13 @@ _FOLDS: Mapping[Fold, Callable[[Iterable[float]], float]] = {
     Fold.MAX: max,
     Fold.MIN: min,
 }
+
+
+def _folded(fold: Fold, values: Sequence[float]) -> float:
+    """One value of several sources; what one source does not know (NaN), nobody knows."""
+    return math.nan if any(map(math.isnan, values)) else _FOLDS[fold](values)
+
+
 _LOG_LINE = {
     "Requests read": "requests_total",
     "Reads landed": "reads_landed_total",
@@ -172,8 +179,8 @@ class _Series:
         for source, reading in sources.items():
             known = self.readings.get((source, key), reading)
             self.readings[source, key] = max(known, reading)
-        fold = _FOLDS[self.instrument.fold]
-        self.child.set(fold(value for _, value in self.readings.values()))
+        values = [value for _, value in self.readings.values()]
+        self.child.set(_folded(self.instrument.fold, values))
 
     def _observe(self, key: str, counts: Sequence[int], total: float) -> None:
         """Add counted observations.

@@ -123,6 +123,7 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
         self.layer_name_to_local_kv_cache_metadata = {name: [b""] for name in self.layers}
         self.layer_to_group = dict.fromkeys(self.layers, 0)
         self.layer_to_spec: dict[str, Any] = {}
+        self.mamba_layers: set[str] = set()
         self.kv_caches = dict.fromkeys(self.layers)
         self.transfer_id_to_request_id: dict[str, str] = {}
         self._consumer_notification_counts: dict[str, int] = {}
@@ -137,6 +138,15 @@ class ScriptedWorker(moriio_connector.MoRIIOConnectorWorker):
         """Have load errors that the scheduler cannot recover, as a model with recurrent state."""
         self._has_mamba = True
         self._num_mamba_transfer_groups = 0
+
+    def _is_mamba_layer(self, layer_name: str) -> bool:
+        return layer_name in self.mamba_layers
+
+    def _mamba_blocks_for_layer(self, layer_name: str, block_ids: Any) -> list[int]:
+        return list(block_ids[0])
+
+    def _post_mamba_reads(self, layer_name: str, *_: Any, **__: Any) -> list[Any]:
+        return [self.moriio_wrapper.read_remote_data([4096], [0], [0], self.session)]
 
     def _mamba_tp_ratio(self, remote_tp_size: int | None) -> int:
         return 1

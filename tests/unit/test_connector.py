@@ -52,15 +52,15 @@ def land(statuses: list[FakeStatus]) -> None:
         status.land()
 
 
-def land_soon(decode: Decode, after_s: float = 0.01) -> None:
+def land_soon(decode: Decode, after_s: float = 0.01, posted: int = len(LAYERS)) -> None:
     """Land all reads once they have been posted, from another thread."""
 
     def wait_and_land() -> None:
-        posted = decode.worker.session.posted
-        while len(posted) < len(LAYERS):
+        statuses = decode.worker.session.posted
+        while len(statuses) < posted:
             threading.Event().wait(0.001)
         threading.Event().wait(after_s)
-        land(posted)
+        land(statuses)
 
     threading.Thread(target=wait_and_land, daemon=True).start()
 
@@ -210,12 +210,37 @@ def test_our_own_fallback_wait_covers_healthy_reads_though_one_has_failed(
     assert [status.state for status in d.worker.session.posted] == ["failed"] + ["landed"] * 3
 
 
-def test_an_error_of_ours_on_the_scheduler_side_is_kept_from_vllm(decode: Any) -> None:
+def test_a_peer_failure_nobody_can_read_silences_nothing_else(decode: Any) -> None:
     d = decode()
-    containment = d.connector._containment
-    assert containment.tell(broken) is None
-    assert containment.broken
-    assert d.step("r", loads_first=False).stats is None
+    d.worker.moriio_engine.pop_peer_failure = object
+    land_soon(d)
+    counters = d.step("r", reading=["r"]).stats.data["counters"]
+    assert counters["telemetry_errors_total|metrics"] == 1
+    land_soon(d, posted=8)
+    counters = d.step("s", reading=["s"]).stats.data["counters"]
+    assert counters["reads_landed_total"] == 4
+
+
+def test_statistics_that_fail_still_send_what_was_counted(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode()
+    monkeypatch.setattr(d.connector, "_set_gauges", broken)
+    land_soon(d)
+    counters = d.step("r", reading=["r"]).stats.data["counters"]
+    assert counters["reads_landed_total"] == 4
+    assert counters["telemetry_errors_total|metrics"] == 1
+
+
+@pytest.mark.skipif(ERA is Era.LAYER, reason="hybrid models came with 0.31")
+def test_a_hybrid_load_after_the_forward_is_awaited_by_upstream_as_ever(decode: Any) -> None:
+    d = decode()
+    d.worker.make_hybrid()
+    d.worker.mamba_layers = set(LAYERS)
+    d.worker.session.failures = 1
+    land_soon(d)
+    with pytest.raises(upstream.TransferError):
+        d.step("r", reading=["r"], loads_first=False)
 
 
 def test_hooks_that_stepped_back_are_shown_as_not_installed_and_the_gauges_as_unknown(
@@ -245,11 +270,12 @@ def test_upstreams_barrier_is_reached_for_every_layer_even_after_the_forward(
     assert reached == [*LAYERS, "model.layers.4.draft"]
 
 
-def test_draft_layers_are_those_numbered_behind_the_targets(decode: Any) -> None:
+def test_draft_layers_are_those_numbered_behind_the_targets_or_named_so(decode: Any) -> None:
     d = decode()
-    d.worker.kv_caches = dict.fromkeys([*LAYERS, "model.layers.4.self_attn.attn"])
-    assert d.connector._hooks.hookless_layers(4) == ("model.layers.4.self_attn.attn",)
-    assert d.connector._hooks.hookless_layers(0) == ()
+    draft = ("model.layers.4.self_attn.attn", "draft_model.model.layers.0.self_attn.attn")
+    d.worker.kv_caches = dict.fromkeys([*LAYERS, *draft])
+    assert d.connector._hooks.hookless_layers(4) == draft
+    assert d.connector._hooks.hookless_layers(0) == draft[1:]
 
 
 def test_a_request_finished_before_the_step_is_known_to_be_gone_when_it_begins(

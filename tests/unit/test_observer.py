@@ -484,6 +484,20 @@ def test_a_layer_hook_that_failed_to_fire_once_is_never_relied_on_again() -> Non
     assert sum(worker.unprotected().values()) == 1
 
 
+def test_reads_whose_layer_hook_did_not_fire_are_waited_for_before_the_next_forward() -> None:
+    worker = Worker()
+    worker.begin("a")
+    land(worker.post("a"))
+    worker.step("a")
+    worker.begin("b")
+    statuses = worker.post("b")
+    worker.step("b", layers=())
+    worker.clock.at(0.2, lambda: land(statuses))
+    worker.begin("b", before=False)
+    worker.end()
+    assert sum(worker.unprotected().values()) == 1
+
+
 def test_a_draft_models_layers_are_waited_for_before_the_forward() -> None:
     worker = Worker(hookless=[LAYERS[2]])
     worker.begin("a")
