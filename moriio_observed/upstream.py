@@ -288,6 +288,10 @@ class _Posting:
     statuses: list[Any] = field(default_factory=list)
 
 
+# In the mixins `super()` is a class of upstream's that a type checker cannot see: hence each
+# `type: ignore[misc]`.
+
+
 class _ObservedWorker:
     """In front of ``MoRIIOConnectorWorker``."""
 

@@ -100,6 +100,10 @@ def activate(environ: Mapping[str, str] = os.environ) -> bool:
         return True
     wanted, hidden = _wanted(environ), _hidden(environ)
     if wanted == "0":
+        logger.debug(
+            "the loopback steps aside: %s does not ask for it; mori is whatever is installed",
+            SWITCH_VARIABLE,
+        )
         return False
     real = _real_mori()
     if real and wanted == "auto":

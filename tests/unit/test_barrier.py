@@ -34,7 +34,7 @@ def posted(*statuses: FakeStatus) -> ReadLedger:
 def wait(
     ledger: ReadLedger, clock: FakeClock, *, timeout_s: float = 30.0, **how: object
 ) -> Outcome:
-    waiter = Waiter(ledger, timeout_s, clock=clock, sleep=clock.sleep, **how)  # type: ignore[arg-type]
+    waiter = Waiter(ledger, timeout_s, clock=clock, sleep=clock.sleep, **how)
     return waiter.wait(list(ledger.open_reads()))
 
 

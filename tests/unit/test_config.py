@@ -105,7 +105,7 @@ def setting(settings: Settings, path: str) -> object:
 
 def problems(config: object, environ: dict[str, str] | None = None) -> tuple[str, ...]:
     with pytest.raises(SettingsError) as caught:
-        parse(config, environ or {})  # type: ignore[arg-type]
+        parse(config, environ or {})
     return caught.value.problems
 
 

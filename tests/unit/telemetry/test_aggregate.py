@@ -27,7 +27,7 @@ class Clock:
 
 
 def make(source: str = "w0", **kwargs: object) -> Aggregate:
-    return Aggregate(source=source, clock=Clock(), **kwargs)  # type: ignore[arg-type]
+    return Aggregate(source=source, clock=Clock(), **kwargs)
 
 
 def value_of(payload: Payload | None, key: str, source: str = "w0") -> float:
@@ -273,7 +273,7 @@ def test_any_split_over_deltas_and_sources_merges_to_the_same_totals(
         if event == "cut":
             deltas.append(parts[index].delta())
     deltas += [ours.delta() for ours in parts]
-    random.shuffle(deltas)  # type: ignore[attr-defined]
+    random.shuffle(deltas)
     merged = empty()
     for delta in deltas:
         merged = merge(merged, delta or empty())
