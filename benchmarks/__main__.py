@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import queue
 import statistics
 import sys
@@ -223,17 +224,19 @@ def main() -> int:
     logging.disable(logging.WARNING)
     gc.collect()
     gc.freeze()
+    benchmarks = (hooks_of_an_idle_step, landing_to_return, step_cost_in_flight)
     with pytest.MonkeyPatch.context() as patch:
-        kept = [
-            hooks_of_an_idle_step(patch),
-            landing_to_return(patch),
-            step_cost_in_flight(patch),
-        ]
-    if not all(kept):
-        print("over budget", file=sys.stderr)
+        over = [benchmark.__name__ for benchmark in benchmarks if not benchmark(patch)]
+    if over:
+        print(f"benchmarks: over budget: {', '.join(over)}", file=sys.stderr)
         return 1
+    print("benchmarks: all within budget")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Without the interpreter's own end, in which vLLM's dependencies bury the result in warnings.
+    os._exit(status)
