@@ -74,6 +74,18 @@ class Worker:
         self.layers(layers)
         self.end()
 
+    def learn_hooks(self) -> None:
+        """A healthy step in which every layer's hook is seen to fire."""
+        self.begin("a")
+        land(self.post("a"))
+        self.step("a")
+
+    def post_slow(self, request: str, after_s: float = 0.2) -> list[FakeStatus]:
+        """Post reads that land after a while of waiting."""
+        statuses = self.post(request)
+        self.clock.at(after_s, lambda: land(statuses))
+        return statuses
+
     def counted(self, name: str, **labels: str) -> float:
         return self.aggregate.counter(name, **labels).value
 
@@ -94,8 +106,7 @@ def land(statuses: Iterable[FakeStatus]) -> None:
 def test_slow_reads_are_waited_for_and_the_step_is_protected() -> None:
     worker = Worker()
     worker.begin("r")
-    statuses = worker.post("r")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("r")
     worker.step("r")
     assert worker.unprotected() == {}
     assert worker.counted("reads_landed_total") == 3
@@ -105,8 +116,7 @@ def test_slow_reads_are_waited_for_and_the_step_is_protected() -> None:
 def test_a_layer_hook_not_yet_seen_to_fire_is_not_relied_on() -> None:
     worker = Worker()
     worker.begin("r")
-    statuses = worker.post("r")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("r")
     outcome = worker.observer.before_forward("NONE")
     assert outcome is not None
     assert outcome.landed == 3
@@ -114,9 +124,7 @@ def test_a_layer_hook_not_yet_seen_to_fire_is_not_relied_on() -> None:
 
 def test_layer_hooks_seen_to_fire_let_transfer_and_compute_overlap() -> None:
     worker = Worker()
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("b")
     statuses = worker.post("b")
     assert worker.observer.before_forward("NONE") is None
@@ -131,16 +139,13 @@ def test_layer_hooks_seen_to_fire_let_transfer_and_compute_overlap() -> None:
 
 def test_hooks_that_stop_firing_are_learnt_again() -> None:
     worker = Worker()
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("b")
     worker.post("b")
     worker.step("b", layers=())
     assert worker.unprotected() == {"unprotected_steps_total|no_barrier|certain": 1}
     worker.begin("c")
-    statuses = worker.post("c")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("c")
     outcome = worker.observer.before_forward("NONE")
     assert outcome is not None
 
@@ -148,8 +153,7 @@ def test_hooks_that_stop_firing_are_learnt_again() -> None:
 def test_a_full_graph_step_is_waited_for_before_the_forward() -> None:
     worker = Worker()
     worker.begin("r")
-    statuses = worker.post("r")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("r")
     worker.step("r", mode="FULL", layers=())
     assert worker.unprotected() == {}
     assert worker.counted("full_graph_skips_total", protected="true") == 1
@@ -212,9 +216,7 @@ def test_a_hung_read_times_out_once_a_step_and_exposes_its_request_once() -> Non
 
 def test_a_step_waits_out_one_deadline_for_a_request_that_hangs_in_every_layer() -> None:
     worker = Worker()
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("hung")
     worker.post("hung")
     before = worker.clock.now
@@ -439,9 +441,7 @@ def test_a_preempted_requests_reads_land_late() -> None:
 
 def test_every_layer_of_a_request_that_was_given_up_has_the_same_cause() -> None:
     worker = Worker()
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("hung")
     worker.post("hung")
     worker.step("hung")
@@ -486,9 +486,7 @@ def test_a_layer_hook_that_failed_to_fire_once_is_never_relied_on_again() -> Non
 
 def test_reads_whose_layer_hook_did_not_fire_are_waited_for_before_the_next_forward() -> None:
     worker = Worker()
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("b")
     statuses = worker.post("b")
     worker.step("b", layers=())
@@ -500,12 +498,9 @@ def test_reads_whose_layer_hook_did_not_fire_are_waited_for_before_the_next_forw
 
 def test_a_draft_models_layers_are_waited_for_before_the_forward() -> None:
     worker = Worker(hookless=[LAYERS[2]])
-    worker.begin("a")
-    land(worker.post("a"))
-    worker.step("a")
+    worker.learn_hooks()
     worker.begin("b")
-    statuses = worker.post("b")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("b")
     outcome = worker.observer.before_forward("NONE")
     assert outcome is not None
     assert outcome.landed == 1
@@ -568,8 +563,7 @@ def test_a_step_with_reads_says_so_at_once() -> None:
 def test_recurrent_state_has_no_layer_hook_and_is_waited_for_before_the_forward() -> None:
     worker = Worker(Placement.LAYER, hookless=[LAYERS[2]])
     worker.begin("r")
-    statuses = worker.post("r")
-    worker.clock.at(0.2, lambda: land(statuses))
+    worker.post_slow("r")
     outcome = worker.observer.before_forward("NONE")
     assert outcome is not None
     assert outcome.landed == 1
