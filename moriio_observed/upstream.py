@@ -282,7 +282,12 @@ def _deadline(entry: Any) -> float:
 
 @dataclass(slots=True)
 class _Posting:
-    """The statuses and sizes that `read_remote_data` returned for one request."""
+    """What `read_remote_data` posted for one request.
+
+    Attributes:
+        sizes: Bytes by the identity of the status.
+        statuses: Held so that no identity is used twice while the request is being posted.
+    """
 
     sizes: dict[int, int] = field(default_factory=dict)
     statuses: list[Any] = field(default_factory=list)
