@@ -7,6 +7,7 @@ Only wiring. What is known of upstream stands in ``upstream.py``, what a step is
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -15,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import MoRIIOConnector
 
 from moriio_observed import __version__, config, upstream
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter, place
@@ -29,6 +29,7 @@ from moriio_observed.telemetry.aggregate import Aggregate, Payload, make_key
 from moriio_observed.telemetry.catalog import CATALOG
 from moriio_observed.telemetry.read_metrics import ReadMetrics
 from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedStats
+from moriio_observed.upstream import MoRIIOConnector
 
 __all__ = ["ObservedMoRIIOConnector"]
 
@@ -59,24 +60,32 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         transfer_config = vllm_config.kv_transfer_config
         settings, seams = _checked_settings(transfer_config.kv_connector_extra_config)
         super().__init__(vllm_config, role, kv_cache_config)
+        seams = seams.of(self)
+        check_release(settings, seams)
         self._known = seams.era is not Era.UNKNOWN
         self._flushed_at = time.monotonic()
         self._news = False
         self._hooks: upstream.Hooks | None = None
         self._observer: ReadObserver | None = None
         self._watch: Any = _NeverArmed
-        worker = self.connector_worker
+        worker = getattr(self, "connector_worker", None)
         if role is KVConnectorRole.SCHEDULER:
             self._aggregate = Aggregate(source="scheduler")
             self._reads = self._known and upstream.reads(self.connector_scheduler)
         else:
+            tp_rank = getattr(worker, "tp_rank", 0)
             self._aggregate = Aggregate(
-                source=f"rank {getattr(worker, '_rank', worker.tp_rank)}",
-                tp_rank=str(worker.tp_rank),
+                source=f"rank {getattr(worker, '_rank', tp_rank)}",
+                tp_rank=str(tp_rank),
                 wait_buckets=settings.wait_buckets,
             )
             self._reads = self._known and upstream.reads(worker)
-            self._hook(vllm_config, settings, seams)
+            if self._known:
+                self._hook(vllm_config, settings, seams)
+            else:
+                self._say_installed(dict.fromkeys(seams.hooks, False))
+        if not self._known:
+            self._stand_aside(seams)
         # One for each concern, so that none silences another.
         self._statistics = Containment(self._aggregate, "its gauges stand still.")
         self._peers = Containment(self._aggregate, "peer failures are no longer counted.")
@@ -93,14 +102,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
         self._target_layers = upstream.layer_count(vllm_config)
         self._full_graphs = _full_graphs_protected(vllm_config, Placement.UPSTREAM, seams.era)
-        if not self._known:
-            self._watch = _AlwaysArmed
-            logger.error(
-                "This vLLM's MoRIIO connector is not one that moriio_observed knows (missing: %s); "
-                "it runs as upstream wrote it and its reads are not observed.",
-                ", ".join(seams.missing),
-            )
-        elif not self._reads:
+        if not self._reads:
             hooks.install(None)
         else:
             timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
@@ -128,10 +130,17 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
                 placement.where,
                 seams.era.value,
             )
-        self._say_installed(hooks)
+        self._say_installed(hooks.installed())
 
-    def _say_installed(self, hooks: upstream.Hooks) -> None:
-        for hook, in_force in hooks.installed().items():
+    def _stand_aside(self, seams: upstream.Seams) -> None:
+        """Let vLLM reach upstream's own methods, whatever they have become."""
+        self._watch = _AlwaysArmed
+        for name in upstream.OVERRIDDEN:
+            setattr(self, name, getattr(super(), name))
+        _say_unknown("; ".join(seams.missing))
+
+    def _say_installed(self, hooks: Mapping[str, bool]) -> None:
+        for hook, in_force in hooks.items():
             self._aggregate.gauge("hook_installed", hook=hook).set(int(in_force))
 
     @classmethod
@@ -347,7 +356,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         self._flushed_at = now
         if self._hooks is not None and self._observer is not None:
             self._set_gauges(self._hooks, self._observer)
-        if self.connector_scheduler is not None and not self._reads:
+        if self._known and self.connector_scheduler is not None and not self._reads:
             held = upstream.deferred_sends(self.connector_scheduler)
             self._aggregate.gauge("deferred_sends").set(held)
         return self._aggregate.delta()
@@ -356,7 +365,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         if hooks.broken:
             # Nobody knows any more what is in flight.
             observer.metrics.in_flight(math.nan, math.nan)
-            self._say_installed(hooks)
+            self._say_installed(hooks.installed())
             if self._full_graphs is not None:
                 self._aggregate.gauge("full_graph_protected").set(int(self._full_graphs))
         else:
@@ -387,6 +396,16 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             tp_ranks=vllm_config.parallel_config.tensor_parallel_size,
             static=_static_gauges(vllm_config, settings),
         )
+
+
+@functools.cache
+def _say_unknown(missing: str) -> None:
+    """Once in a process, however many connectors are built in it."""
+    logger.error(
+        "This vLLM's MoRIIO connector is not one that moriio_observed knows (%s); it runs as "
+        "upstream wrote it and its reads are not observed.",
+        missing,
+    )
 
 
 def _checked_settings(

@@ -39,7 +39,7 @@ def check_release(settings: Settings, seams: Seams) -> None:
     if seams.era is Era.UNKNOWN and "barrier" in settings.given and settings.barrier != "upstream":
         problems.append(
             f"{_place('barrier')}: {settings.barrier!r} cannot be honoured on this vLLM, whose "
-            f"MoRIIO connector is not known (missing: {', '.join(seams.missing)}); "
+            f"MoRIIO connector is not one that moriio_observed knows ({'; '.join(seams.missing)}); "
             "remove it or use 'upstream'"
         )
     if problems:

@@ -12,13 +12,24 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common, moriio_connector
-from vllm.forward_context import get_forward_context, is_forward_context_available
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common, moriio_connector
+    from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
+        MoRIIOConnector as MoRIIOConnector,  # noqa: PLC0414  (exported for connector.py)
+    )
+    from vllm.forward_context import get_forward_context, is_forward_context_available
+except ImportError as error:
+    raise ImportError(
+        f"moriio_observed cannot use this vLLM's MoRIIO connector: {error}. Use a vLLM that "
+        "moriio_observed supports, or go back to kv_connector MoRIIOConnector without "
+        "kv_connector_module_path and MORIIO_OBSERVED."
+    ) from error
 
 from moriio_observed.barrier import Era, Outcome, Placement
 from moriio_observed.containment import Containment
@@ -33,16 +44,69 @@ TransferError: type[Exception] = getattr(moriio_common, "TransferError", Runtime
 """What upstream raises when it fails a step rather than run its forward."""
 
 _NOTES = "moriio_observed_notes"
-_WORKER_SEAMS = ("_read_blocks", "_pop_done_transfers", "_moriio_handshake")
-_WRAPPER_SEAMS = (
-    "read_remote_data",
-    "waiting_for_transfer_complete",
-    "send_notify",
-    "_handle_release_message",
-)
 _PRODUCER_HOOKS = ("moriio_handshake", "send_notify", "handle_release_message")
 _PEER_FAILURES_PER_STEP = 16
 _FALLBACK_POLL_S = 0.001
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a method of ours takes the calls that were meant for upstream's.
+
+    Attributes:
+        takes: The parameters it names: upstream's first ones, in upstream's order.
+        reads: Further ones that we look at by name.
+        passes_on: Whether whatever else upstream takes goes through.
+    """
+
+    takes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    passes_on: bool = False
+
+
+_WORKER_SEAMS = {
+    "_read_blocks": _Shape(reads=("request_id", "dst_engine_id"), passes_on=True),
+    "_pop_done_transfers": _Shape(),
+    "_moriio_handshake": _Shape(passes_on=True),
+}
+_STEP_WAIT = "_await_reads_issued_this_step"
+_LAYER_WAIT = "wait_for_layer_load"
+_WRAPPER_SEAMS = {
+    "read_remote_data": _Shape(("transfer_size_byte",), passes_on=True),
+    "waiting_for_transfer_complete": _Shape(("transfer_statuses",), passes_on=True),
+    "send_notify": _Shape(passes_on=True),
+    "_handle_release_message": _Shape(("data",)),
+}
+_CONNECTOR_SEAMS = {
+    "register_kv_caches": _Shape(("kv_caches",)),
+    "bind_connector_metadata": _Shape(("connector_metadata",)),
+    "start_load_kv": _Shape(("forward_context",), passes_on=True),
+    _LAYER_WAIT: _Shape(("layer_name",)),
+    "get_finished": _Shape(("finished_req_ids",)),
+    "get_block_ids_with_load_errors": _Shape(),
+    "update_state_after_alloc": _Shape(("request", "blocks", "num_external_tokens")),
+    "build_connector_meta": _Shape(("scheduler_output",)),
+    "update_connector_output": _Shape(("connector_output",)),
+    "shutdown": _Shape(),
+}
+if hasattr(MoRIIOConnector, "get_transfer_results"):
+    _CONNECTOR_SEAMS["get_transfer_results"] = _Shape(("finished_req_ids",))
+
+_WORKER_STATE = (
+    "mode",
+    "is_producer",
+    "tp_rank",
+    "kv_caches",
+    "moriio_engine",
+    "moriio_wrapper.lock",
+    "moriio_config.transfer_timeout",
+    "_recving_transfers",
+)
+_SCHEDULER_STATE = ("mode", "is_producer", "_reqs_need_recv")
+
+OVERRIDDEN = tuple(_CONNECTOR_SEAMS)
+"""The methods of upstream's connector that ours stands in front of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +117,141 @@ class Seams:
         era: Which READ barrier it has of its own.
         hooks: Each hook by name, and whether it can be installed here.
         load_errors: Whether failed reads are reported to the scheduler.
+        missing: What is not as we know it, each with what is wrong with it.
     """
 
     era: Era
     hooks: Mapping[str, bool]
     load_errors: bool
+    missing: tuple[str, ...] = ()
 
     @classmethod
     def detect(cls) -> Seams:
         """Look at the classes of the vLLM that is installed."""
         worker = getattr(moriio_connector, "MoRIIOConnectorWorker", None)
         wrapper = getattr(moriio_connector, "MoRIIOWrapper", None)
-        hooks = {name.lstrip("_"): hasattr(worker, name) for name in _WORKER_SEAMS}
-        hooks |= {name.lstrip("_"): hasattr(wrapper, name) for name in _WRAPPER_SEAMS}
-        layer = hasattr(worker, "wait_for_layer_load")
-        step = hasattr(worker, "_await_reads_issued_this_step")
-        hooks["barrier"] = layer or step
-        era = Era.UNKNOWN
-        if all(hooks.values()):
-            era = Era.STEP if not layer else Era.LAYER_AND_STEP if step else Era.LAYER
-        return cls(era, hooks, hasattr(worker, "get_block_ids_with_load_errors"))
+        used = _names_of(_package_code())
+        faults = {
+            name.lstrip("_"): _fault(owner, name, shape)
+            or ("" if name in used else "nothing calls it")
+            for owner, seams in ((worker, _WORKER_SEAMS), (wrapper, _WRAPPER_SEAMS))
+            for name, shape in seams.items()
+        }
+        era, faults["barrier"] = _find_era(worker)
+        hooks = {name: not fault for name, fault in faults.items()}
+        faults |= {
+            f"MoRIIOConnector.{name}": _fault(MoRIIOConnector, name, shape)
+            for name, shape in _CONNECTOR_SEAMS.items()
+        }
+        state = ("connector_worker", "connector_scheduler", *_WORKER_STATE, *_SCHEDULER_STATE)
+        faults |= {path: "not there" for path in state if not used.issuperset(path.split("."))}
+        missing = tuple(f"{name}: {fault}" for name, fault in faults.items() if fault)
+        return cls(
+            Era.UNKNOWN if missing else era,
+            hooks,
+            hasattr(worker, "get_block_ids_with_load_errors"),
+            missing,
+        )
+
+    def of(self, connector: Any) -> Seams:
+        """Look at what upstream's connector has built, too; nothing of it is hooked yet."""
+        sides = {"connector_worker": _WORKER_STATE, "connector_scheduler": _SCHEDULER_STATE}
+        built = {name: getattr(connector, name, None) for name in sides}
+        absent = [
+            f"{path}: not there"
+            for name, side in built.items()
+            if side is not None
+            for path in sides[name]
+            if not _has(side, path)
+        ]
+        if all(side is None for side in built.values()):
+            absent = [f"{' and '.join(sides)}: neither is there"]
+        if not absent:
+            return self
+        missing = tuple(dict.fromkeys((*self.missing, *absent)))
+        return replace(self, era=Era.UNKNOWN, missing=missing)
 
     @property
     def producer_hooks(self) -> dict[str, bool]:
         """The hooks that a worker which reads nothing has."""
         return {name: self.hooks[name] for name in _PRODUCER_HOOKS if name in self.hooks}
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The hooks that cannot be installed on this vLLM."""
-        return tuple(name for name, there in self.hooks.items() if not there)
+
+def _find_era(worker: Any) -> tuple[Era, str]:
+    """Return which of the three barriers we know a release has, else what it looks like."""
+    layer, step = hasattr(worker, _LAYER_WAIT), hasattr(worker, _STEP_WAIT)
+    hook = _names_of([_code(MoRIIOConnector, _LAYER_WAIT)])
+    reached = _LAYER_WAIT in hook
+    called = _STEP_WAIT in _names_of([_code(worker, "start_load_kv")])
+    era = {
+        (True, True, False, False): Era.LAYER,
+        (True, True, True, True): Era.LAYER_AND_STEP,
+        (False, False, True, True): Era.STEP,
+    }.get((layer, reached, step, called), Era.UNKNOWN)
+    if era is Era.UNKNOWN or (era is Era.STEP and hook):
+        return Era.UNKNOWN, (
+            f"worker has {_LAYER_WAIT}: {layer}, connector calls it: {reached}; "
+            f"worker has {_STEP_WAIT}: {step}, start_load_kv calls it: {called}"
+        )
+    if step and (fault := _fault(worker, _STEP_WAIT, _Shape())):
+        return Era.UNKNOWN, f"{_STEP_WAIT}: {fault}"
+    # Its wait is seen, and credited, there.
+    if step and "waiting_for_transfer_complete" not in _names_of([_code(worker, _STEP_WAIT)]):
+        return Era.UNKNOWN, f"{_STEP_WAIT} does not wait with waiting_for_transfer_complete"
+    return era, ""
+
+
+def _fault(owner: Any, name: str, shape: _Shape) -> str:
+    """What keeps a method of ours from standing in front of upstream's, empty if nothing does."""
+    method = getattr(owner, name, None)
+    if method is None:
+        return "not there"
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return "its parameters cannot be read"
+    names = [each.name for each in parameters if each.kind not in _VARIABLE][1:]
+    for wanted in (*shape.takes, *shape.reads):
+        if wanted not in names:
+            return f"no parameter {wanted}"
+    expected = len(shape.takes)
+    if names[:expected] != list(shape.takes):
+        return f"its parameters are {', '.join(names)}"
+    if len(names) > expected and not shape.passes_on:
+        return f"new parameter {names[expected]}"
+    return ""
+
+
+def _has(side: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not hasattr(side, name):
+            return False
+        side = getattr(side, name)
+    return True
+
+
+def _package_code() -> Iterator[CodeType | None]:
+    """The code of every method of upstream's classes, and of no subclass made elsewhere."""
+    package = f"{moriio_connector.__package__}."
+    for thing in vars(moriio_connector).values():
+        for base in thing.__mro__ if isinstance(thing, type) else ():
+            if base.__module__.startswith(package):
+                yield from (_code(base, name) for name in vars(base))
+
+
+def _code(owner: Any, name: str) -> CodeType | None:
+    method: Any = getattr(owner, name, None)
+    return getattr(inspect.unwrap(method), "__code__", None)
+
+
+def _names_of(codes: Iterable[CodeType | None]) -> set[str]:
+    """Every name that some code calls, reads or sets, in what is nested in it too."""
+    found: set[str] = set()
+    for code in codes:
+        if code is not None:
+            found.update(code.co_names)
+            found |= _names_of(each for each in code.co_consts if isinstance(each, CodeType))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +294,9 @@ def deadlines(extra_config: Mapping[str, Any]) -> Deadlines:
 
 
 def mode_name(kv_transfer_config: Any) -> str:
-    """Return ``read`` or ``write``, as upstream understands the configuration."""
-    return str(moriio_common.get_moriio_mode(kv_transfer_config).value)
+    """Return ``read`` or ``write`` as upstream understands the configuration, else ``unknown``."""
+    mode_of = getattr(moriio_common, "get_moriio_mode", None)
+    return "unknown" if mode_of is None else str(mode_of(kv_transfer_config).value)
 
 
 def is_read_consumer(kv_transfer_config: Any) -> bool:
