@@ -44,7 +44,7 @@ loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector  # noqa: E402
 
 from moriio_observed.connector import ObservedMoRIIOConnector  # noqa: E402
-from moriio_observed.upstream import moriio_common  # noqa: E402
+from moriio_observed.upstream.moriio import moriio_common  # noqa: E402
 from tests.unit import scripted  # noqa: E402
 from tests.unit.fakes import FakeStatus  # noqa: E402
 

@@ -1,0 +1,95 @@
+"""The prefill engine of one version's run, and decode engines against it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moriio_observed import loopback
+from moriio_observed.demo.faults import FaultFile
+from moriio_observed.demo.model import write_model
+from moriio_observed.demo.ports import HOST
+
+BUILD = Path(__file__).parents[3] / "build" / "contract"
+
+# Read when vLLM is imported, and again by the prefill engine's process.
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_HOST_IP": HOST,
+    "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache"),
+    # Up to 0.30 the abort limit comes from here, in whole seconds.
+    "VLLM_MORIIO_TRANSFER_TIMEOUT_S": "2",
+    "MORIIO_OBSERVED_LOOPBACK": "1",
+    "MORIIO_OBSERVED_LOOPBACK_FAULTS": str(BUILD / f"faults-{os.getpid()}.json"),
+}
+loopback.activate()
+
+from vllm.config import CUDAGraphMode  # noqa: E402
+
+from moriio_observed.demo.server import OBSERVED, transfer_config, with_ports  # noqa: E402
+from tests.contract.on_each.decode import Decode  # noqa: E402
+from tests.contract.on_each.engine import Engine, take_ports  # noqa: E402
+from tests.contract.on_each.prefill import Prefill  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    """The tiny model's folder."""
+    return write_model(BUILD / "model")
+
+
+@pytest.fixture(scope="session")
+def prefill(model: Path) -> Iterator[Prefill]:
+    """A prefill engine in its own process."""
+    with Prefill(model, take_ports()) as prefill:
+        yield prefill
+
+
+@pytest.fixture
+def observed(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Say what the version was seen to do: `observed(subject, …, seen)`, for the version matrix."""
+    return lambda *said: record_property("observed", json.dumps(said))
+
+
+@pytest.fixture
+def faults() -> Iterator[FaultFile]:
+    """What harms the reads of this test."""
+    file = FaultFile(Path(os.environ["MORIIO_OBSERVED_LOOPBACK_FAULTS"]))
+    yield file
+    file.path.unlink()
+
+
+@pytest.fixture
+def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
+    """Make a decode engine: `decode(barrier=…, runner=…, graphs=…)`; one for each test."""
+    built: list[Decode] = []
+
+    def make(
+        *,
+        barrier: str | None = None,
+        runner: str = "V1",
+        graphs: CUDAGraphMode = CUDAGraphMode.NONE,
+        connector: tuple[str, str | None] = OBSERVED,
+        **extra: Any,
+    ) -> Decode:
+        assert not built, "an engine is the only one in its process"
+        ports = take_ports()
+        observed = {"barrier": barrier} if barrier else {}
+        if barrier == "off":
+            observed["allow_unsafe"] = True
+        given = {"transfer_timeout": 1, "recv_abort_timeout": 2} | extra
+        transfer = transfer_config("kv_consumer", connector=connector, observed=observed, **given)
+        engine = Engine(model, with_ports(transfer, ports), runner=runner, graphs=graphs)
+        built.append(Decode(engine, prefill, ports))
+        return built[0]
+
+    yield make
+    for each in built:
+        each.shutdown()

@@ -1,0 +1,170 @@
+"""A decode engine with its prefill engine, and what its users and its metrics say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moriio_observed.demo.server import Ports
+from moriio_observed.telemetry.aggregate import empty, merge, split_key
+from moriio_observed.telemetry.vllm_stats import payload_of
+from tests.contract.on_each.cache import next_token
+from tests.contract.on_each.engine import Engine, Step
+from tests.contract.on_each.prefill import Prefill
+
+MAX_STEPS = 200
+RELEASE_S = 10.0
+EXPOSURE = "moriio_exposure "
+
+
+class _ExposureLog(logging.Handler):
+    def __init__(self, exposures: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self._exposures = exposures
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if message.startswith(EXPOSURE):
+            self._exposures.append(json.loads(message.removeprefix(EXPOSURE)))
+
+
+def right_answer(prompt: Sequence[int], count: int) -> list[int]:
+    """What the model says after a prompt where all the KV it reads is right."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens, right=True))
+    return tokens[len(prompt) :]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, and the answer that is right."""
+
+    request_id: str
+    right: list[int]
+
+
+class Decode:
+    """A decode engine under test.
+
+    Attributes:
+        engine: The engine.
+        prefill: Its prefill engine.
+        ports: Where it listens.
+        answers: What was served, by request.
+        salad: Requests that were served a token from wrong KV.
+        exposures: What the log said of exposed requests.
+    """
+
+    def __init__(self, engine: Engine, prefill: Prefill, ports: Ports) -> None:
+        self.engine = engine
+        self.prefill = prefill
+        self.ports = ports
+        self.answers: dict[str, list[int]] = {}
+        self.salad: set[str] = set()
+        self.exposures: list[dict[str, Any]] = []
+        self._payload = empty()
+        self._held_before = prefill.held()
+        self._log = _ExposureLog(self.exposures)
+        logging.getLogger("vllm.moriio_observed").addHandler(self._log)
+
+    def shutdown(self) -> None:
+        """Take the engine down."""
+        logging.getLogger("vllm.moriio_observed").removeHandler(self._log)
+        self.engine.shutdown()
+
+    def ask(self, prompt: Sequence[int], max_tokens: int = 3) -> Asked:
+        """Send a request through both engines, as a router does."""
+        request_id, params = self.prefill.leg(prompt, self.ports)
+        return self.ask_alone(prompt, max_tokens, request_id=request_id, params=params)
+
+    def ask_alone(
+        self,
+        prompt: Sequence[int],
+        max_tokens: int = 3,
+        *,
+        request_id: str = "plain",
+        params: Mapping[str, Any] | None = None,
+    ) -> Asked:
+        """Send a request to the decode engine only."""
+        self.engine.add(request_id, prompt, max_tokens=max_tokens, params=params)
+        self.answers[request_id] = []
+        return Asked(request_id, right_answer(prompt, max_tokens))
+
+    def step(self, graph: str = "NONE") -> Step:
+        """Run one step and keep what it brought."""
+        step = self.engine.step(graph)
+        for request_id, tokens in step.tokens.items():
+            self.answers[request_id] += tokens
+            if tokens and request_id in step.wrong:
+                self.salad.add(request_id)
+        if step.stats is not None:
+            self._payload = merge(self._payload, payload_of(step.stats))
+        return step
+
+    def serve(self, graph: str = "NONE") -> list[Step]:
+        """Step until every request has ended, and once more, which brings what is left to say."""
+        steps = []
+        while self.engine.scheduler.has_unfinished_requests():
+            steps.append(self.step(graph))
+            assert len(steps) < MAX_STEPS, "the engine makes no progress"
+        steps.append(self.flush())
+        return steps
+
+    def flush(self) -> Step:
+        """One step that brings whatever was counted and has not been told yet."""
+        for side in (self.engine.connector, self.engine.scheduler.connector):
+            side._flushed_at = float("-inf")
+        return self.step()
+
+    def released(self) -> bool:
+        """Whether the prefill engine holds no block for this engine any more."""
+        deadline = time.monotonic() + RELEASE_S
+        # The release arrives on another process's thread, in milliseconds.
+        while (held := self.prefill.held() > self._held_before) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not held
+
+    def exposed(self, cause: str) -> set[str]:
+        """The requests that were said to be exposed for this cause."""
+        return {each["request_id"] for each in self.exposures if each["cause"] == cause}
+
+    def is_right(self, *asked: Asked) -> list[bool]:
+        """Whether each of these requests was served the right answer."""
+        return [self.answers[each.request_id] == each.right for each in asked]
+
+    def counted(self, name: str) -> dict[tuple[str, ...], float]:
+        """A counter as it left the engine: by label values, without zeros."""
+        found = {split_key(key): value for key, value in self._payload["counters"].items()}
+        return {
+            labels: value for (metric, labels), value in found.items() if metric == name and value
+        }
+
+    def total(self, name: str) -> float:
+        """The same, summed."""
+        return sum(self.counted(name).values())
+
+    def waits(self, site: str) -> int:
+        """How many barrier calls at this site had reads to wait for."""
+        return self._observed("barrier_wait_seconds", site)[0]
+
+    def blocked(self) -> float:
+        """How long steps have waited for reads, seconds."""
+        return self._observed("step_blocked_seconds")[1]
+
+    def handshakes(self) -> int:
+        """How many handshakes with prefill ranks have succeeded."""
+        return self._observed("handshake_seconds")[0]
+
+    def _observed(self, name: str, *labels: str) -> tuple[int, float]:
+        """Count and sum of a histogram, over all series that have these label values."""
+        found = [
+            (sum(counts), total)
+            for key, (counts, total) in self._payload["histograms"].items()
+            if split_key(key)[0] == name and set(labels) <= set(split_key(key)[1])
+        ]
+        return sum(count for count, _ in found), sum(total for _, total in found)

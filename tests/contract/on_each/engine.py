@@ -1,0 +1,329 @@
+"""One vLLM engine without a device: this version's own scheduler, connector and runner glue.
+
+Only the model is ours (`cache.py`): it attends layer by layer and sees whether the KV it reads is
+right. Everything between is this version's: the scheduler decides, the runner's glue calls the
+connector in its own order, MoRIIO posts its reads over the loopback, and they move real bytes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from vllm.config import CUDAGraphMode, KVTransferConfig, set_current_vllm_config
+from vllm.distributed import parallel_state
+from vllm.distributed.kv_transfer import kv_transfer_state
+from vllm.engine.arg_utils import EngineArgs
+from vllm.forward_context import set_forward_context
+from vllm.model_executor.layers.attention.kv_transfer_utils import maybe_transfer_kv_layer
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import core
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.worker.gpu.kv_connector import get_kv_connector
+from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
+
+from moriio_observed.demo.ports import HOST, free_ports
+from moriio_observed.demo.server import Ports
+from tests.contract.on_each.cache import HEAD_SIZE, HEADS, Cache, next_token
+
+BLOCK_SIZE = 16
+BLOCKS = 256
+LAYERS = tuple(f"model.layers.{index}.self_attn.attn" for index in range(4))
+
+_free = free_ports()
+
+
+def take_ports() -> Ports:
+    """Ports nobody else has."""
+    return Ports.take(_free)
+
+
+@dataclass
+class Step:
+    """What one step of an engine brought.
+
+    Attributes:
+        tokens: What was served, per request.
+        wrong: Requests whose attention read KV that was not right, served or not.
+        finished: What the router is told of a request that has ended.
+        stats: The statistics that left with the step, as the API server gets them.
+        invalid: Blocks that were reported to the scheduler as not loaded.
+    """
+
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)
+    finished: dict[str, Any] = field(default_factory=dict)
+    stats: Any = None
+    invalid: set[int] = field(default_factory=set)
+
+
+class Engine:
+    """One prefill or decode engine in this process; one at a time, as vLLM has it.
+
+    Args:
+        model: The folder of the tiny model whose configuration the engine has.
+        transfer: Its `--kv-transfer-config`, ports filled in.
+        runner: `V1` or `V2`: whose glue calls the connector.
+        graphs: The CUDA graphs that are configured.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        transfer: Mapping[str, Any],
+        *,
+        runner: str = "V1",
+        graphs: CUDAGraphMode = CUDAGraphMode.NONE,
+    ) -> None:
+        self.runner = runner
+        self.config = self._configure(model, transfer, graphs)
+        spec = FullAttentionSpec(
+            block_size=BLOCK_SIZE, num_kv_heads=HEADS, head_size=HEAD_SIZE, dtype=torch.float32
+        )
+        with set_current_vllm_config(self.config):
+            _join_distributed()
+            memory = spec.page_size_bytes * len(LAYERS) * BLOCKS
+            caches = _plan(self.config, dict.fromkeys(LAYERS, spec), memory)
+            self.config.cache_config.num_gpu_blocks = caches.num_blocks
+            self.cache = Cache(LAYERS, caches.num_blocks, BLOCK_SIZE)
+            kv_transfer_state.ensure_kv_transfer_initialized(self.config, caches)
+            self.connector = kv_transfer_state.get_kv_transfer_group()
+            if runner == "V2":
+                self.glue: Any = get_kv_connector(self.config, self.cache.tensors)
+            else:
+                self.connector.register_kv_caches(self.cache.tensors)
+            self.scheduler = Scheduler(
+                vllm_config=self.config,
+                kv_cache_config=caches,
+                structured_output_manager=StructuredOutputManager(self.config),
+                block_size=BLOCK_SIZE,
+                log_stats=True,
+            )
+        init_none_hash(sha256)
+        self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
+        self._context = dict.fromkeys(LAYERS)
+
+    @staticmethod
+    def _configure(model: Path, transfer: Mapping[str, Any], graphs: CUDAGraphMode) -> Any:
+        config = EngineArgs(
+            model=str(model),
+            dtype="float32",
+            enforce_eager=True,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=32,
+            max_num_batched_tokens=1024,
+            max_model_len=512,
+            async_scheduling=False,
+            kv_transfer_config=KVTransferConfig(**transfer),
+        ).create_engine_config()
+        config.compilation_config.cudagraph_mode = graphs
+        if getattr(config.cache_config, "kv_cache_layout", "") is None:
+            # From 0.29 the engine core resolves it by what the attention backends can do.
+            config.cache_config.kv_cache_layout = "LBNHC"
+        for name in LAYERS:
+            config.compilation_config.static_forward_context[name] = SimpleNamespace(kv_cache=None)
+        return config
+
+    def shutdown(self) -> None:
+        """Take the engine down, as a worker that exits does."""
+        self.scheduler.shutdown()
+        kv_transfer_state.ensure_kv_transfer_shutdown()
+
+    # What the front end does.
+
+    def add(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        *,
+        max_tokens: int,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a request; `params` are its `kv_transfer_params`."""
+        extra = {"extra_args": {"kv_transfer_params": dict(params)}} if params else {}
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True, **extra)
+        self.scheduler.add_request(
+            Request(
+                request_id=request_id,
+                prompt_token_ids=list(prompt),
+                sampling_params=sampling,
+                pooling_params=None,
+                block_hasher=self._hasher,
+            )
+        )
+
+    def abort(self, *request_ids: str) -> None:
+        """The clients of these requests have gone."""
+        from vllm.v1.request import RequestStatus
+
+        self.scheduler.finish_requests(set(request_ids), RequestStatus.FINISHED_ABORTED)
+
+    def preempt(self) -> None:
+        """Preempt all that runs, for others that use up the whole cache meanwhile."""
+        self.scheduler.reset_prefix_cache(reset_running_requests=True)
+        self.cache.forget()
+
+    # What the engine core does.
+
+    def step(self, graph: str = "NONE") -> Step:
+        """Run one step, its forward as under this CUDA graph runtime mode.
+
+        Under FULL no Python runs between the layers, so no layer hook is called.
+        """
+        step = Step()
+        scheduled = self.scheduler.schedule()
+        connector_output = self._execute(scheduled, graph, step)
+        request_ids = list(scheduled.num_scheduled_tokens)
+        output = ModelRunnerOutput(
+            req_ids=request_ids,
+            req_id_to_index={request_id: i for i, request_id in enumerate(request_ids)},
+            sampled_token_ids=[self._sample(request_id, step) for request_id in request_ids],
+            kv_connector_output=connector_output,
+        )
+        if connector_output is not None:
+            step.invalid = set(connector_output.invalid_block_ids)
+        for outputs in self.scheduler.update_from_output(scheduled, output).values():
+            for each in outputs.outputs:
+                step.tokens[each.request_id] = list(each.new_token_ids)
+                if each.finish_reason is not None:
+                    step.finished[each.request_id] = each.kv_transfer_params
+            if outputs.scheduler_stats is not None:
+                step.stats = outputs.scheduler_stats.kv_connector_stats
+        return step
+
+    def _execute(self, scheduled: Any, graph: str, step: Step) -> Any:
+        if not scheduled.total_num_scheduled_tokens:
+            if self.runner == "V2":
+                return self.glue.no_forward(scheduled).kv_connector_output
+            return KVConnectorModelRunnerMixin.kv_connector_no_forward(
+                scheduled, self.config
+            ).kv_connector_output
+        forward = _Forward(self, scheduled, step)
+        run = self._run_v2 if self.runner == "V2" else self._run_v1
+        return run(scheduled, CUDAGraphMode[graph], forward)
+
+    def _run_v1(self, scheduled: Any, mode: CUDAGraphMode, forward: _Forward) -> Any:
+        with (
+            self._forward_context(mode),
+            KVConnectorModelRunnerMixin.maybe_get_kv_connector_output(scheduled) as output,
+        ):
+            forward.run(hooked=mode is not CUDAGraphMode.FULL)
+        return output
+
+    def _run_v2(self, scheduled: Any, mode: CUDAGraphMode, forward: _Forward) -> Any:
+        """Model Runner V2 replays FULL graphs outside any forward context."""
+        if mode is CUDAGraphMode.FULL:
+            self._pre_forward(scheduled, {"attn_metadata": dict.fromkeys(LAYERS, "there")})
+            forward.run(hooked=False)
+        else:
+            with self._forward_context(mode):
+                self._pre_forward(scheduled, {})
+                forward.run(hooked=True)
+        if hasattr(self.glue, "finish_forward"):
+            self.glue.finish_forward()
+        return self.glue.post_forward(scheduled.finished_req_ids)
+
+    def _pre_forward(self, scheduled: Any, more: Mapping[str, Any]) -> None:
+        """Call the glue as this version's `GPUModelRunner` does."""
+        names = inspect.signature(self.glue.pre_forward).parameters
+        request_ids = list(scheduled.num_scheduled_tokens)
+        batch = {
+            "req_ids": request_ids,
+            "idx_mapping": torch.arange(len(request_ids)),
+            "num_tokens": scheduled.total_num_scheduled_tokens,
+        }
+        if "input_batch" in names:
+            self.glue.pre_forward(scheduled, SimpleNamespace(**batch), **more)
+        elif "kwargs" in names:
+            self.glue.pre_forward(
+                scheduler_output=scheduled,
+                request_state_indices=batch["idx_mapping"],
+                request_ids=batch["req_ids"],
+                num_tokens=batch["num_tokens"],
+                **more,
+            )
+        else:
+            self.glue.pre_forward(scheduled)
+
+    def _forward_context(self, mode: CUDAGraphMode) -> Any:
+        return set_forward_context(
+            dict.fromkeys(LAYERS, "there"),
+            self.config,
+            cudagraph_runtime_mode=mode,
+            slot_mapping={},
+        )
+
+    def _sample(self, request_id: str, step: Step) -> list[int]:
+        request = self.scheduler.requests[request_id]
+        if request.num_computed_tokens < request.num_tokens:
+            return []
+        return [next_token(request.all_token_ids, right=request_id not in step.wrong)]
+
+
+class _Forward:
+    """The forward of one step: every layer attends to what its requests have so far."""
+
+    def __init__(self, engine: Engine, scheduled: Any, step: Step) -> None:
+        self._cache = engine.cache
+        self._step = step
+        self._rows = []
+        computed = dict(_computed(scheduled))
+        for request_id, count in scheduled.num_scheduled_tokens.items():
+            tokens = list(engine.scheduler.requests[request_id].all_token_ids)
+            [blocks] = engine.scheduler.kv_cache_manager.get_block_ids(request_id)
+            start = computed[request_id]
+            self._rows.append((request_id, blocks, tokens[: start + count], start))
+
+    def run(self, *, hooked: bool) -> None:
+        attend = maybe_transfer_kv_layer(self._attend) if hooked else self._attend
+        for layer_name in LAYERS:
+            attend(layer_name)
+
+    def _attend(self, layer_name: str) -> None:
+        for request_id, blocks, tokens, start in self._rows:
+            if not self._cache.is_right(layer_name, blocks, tokens[:start]):
+                self._step.wrong.add(request_id)
+            self._cache.write(layer_name, blocks, tokens, start)
+
+
+def _computed(scheduled: Any) -> Iterable[tuple[str, int]]:
+    for new in scheduled.scheduled_new_reqs:
+        yield new.req_id, new.num_computed_tokens
+    cached = scheduled.scheduled_cached_reqs
+    yield from zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+
+
+def _plan(config: Any, specs: Mapping[str, Any], memory: int) -> Any:
+    """Let this version plan its KV cache as its engine core does."""
+    groups = []
+    if hasattr(core, "get_global_kv_cache_groups"):
+        groups = [core.get_global_kv_cache_groups(config, [specs])]
+    [caches] = core.get_kv_cache_configs(config, [specs], [memory], *groups)
+    if hasattr(caches, "kv_cache_layout"):
+        caches.kv_cache_layout = config.cache_config.kv_cache_layout
+    return caches
+
+
+def _join_distributed() -> None:
+    """Be the only rank of this process's world."""
+    if parallel_state.model_parallel_is_initialized():
+        return
+    parallel_state.init_distributed_environment(
+        world_size=1,
+        rank=0,
+        local_rank=0,
+        distributed_init_method=f"tcp://{HOST}:{next(_free)}",
+        backend="gloo",
+    )
+    parallel_state.initialize_model_parallel(1, 1)

@@ -1,0 +1,108 @@
+"""A prefill engine in a process of its own, so that its memory is really another's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from moriio_observed.demo.server import Ports, transfer_config, with_ports
+
+
+class Prefill:
+    """A prefill engine that computes prompts on request.
+
+    Args:
+        model: The folder of the tiny model.
+        ports: Where it is to listen.
+    """
+
+    def __init__(self, model: Path, ports: Ports) -> None:
+        self.ports = ports
+        spawn = multiprocessing.get_context("spawn")
+        self._ours, theirs = spawn.Pipe()
+        transfer = with_ports(transfer_config("kv_producer"), ports)
+        self._process = spawn.Process(target=_serve, args=(theirs, model, transfer), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ours.close()
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def leg(self, prompt: Sequence[int], decode: Ports) -> tuple[str, dict[str, Any]]:
+        """Compute a prompt and hold its KV; return the request's id and what D must be told."""
+        request_id = (
+            f"___prefill_addr_{self.ports.zmq_address}"
+            f"___decode_addr_{decode.zmq_address}_{uuid.uuid4().hex}"
+        )
+        return request_id, self._ask("leg", request_id, list(prompt))
+
+    def held(self) -> int:
+        """How many blocks are held for decode engines, after one more step."""
+        blocks: int = self._ask("held")
+        return blocks
+
+    def _ask(self, *what: Any) -> Any:
+        self._ours.send(what)
+        answer = self._ours.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _serve(orders: Connection, model: Path, transfer: Mapping[str, Any]) -> None:
+    """Be the prefill engine until the other end is closed."""
+    from moriio_observed import loopback
+
+    loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "1"})
+    from tests.contract.on_each.engine import Engine
+
+    engine = Engine(model, transfer)
+    doing = {"leg": _leg, "held": _held}
+    while True:
+        try:
+            name, *arguments = orders.recv()
+        except EOFError:
+            break
+        try:
+            orders.send(doing[name](engine, *arguments))
+        except Exception as error:  # noqa: BLE001  (the asking side raises it)
+            orders.send(RuntimeError(f"{type(error).__name__}: {error}"))
+    engine.shutdown()
+
+
+def _leg(engine: Any, request_id: str, prompt: Sequence[int]) -> Any:
+    params = {
+        "do_remote_decode": True,
+        "do_remote_prefill": False,
+        "remote_engine_id": None,
+        "remote_block_ids": None,
+        "transfer_id": f"tx-{request_id[-32:]}",
+    }
+    engine.add(request_id, prompt, max_tokens=1, params=params)
+    while request_id not in (finished := engine.step().finished):
+        pass
+    return finished[request_id]
+
+
+def _held(engine: Any) -> int:
+    engine.step()
+    pool = engine.scheduler.kv_cache_manager.block_pool
+    # One block is vLLM's own, for nothing.
+    return int(pool.num_gpu_blocks - 1 - pool.get_num_free_blocks())

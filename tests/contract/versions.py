@@ -1,0 +1,152 @@
+"""Suites run on other versions' sources, in a pytest of their own, and what came of each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.trees import source_tree
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "contract"
+
+STEPS = "tests/contract/on_each/test_steps.py"
+SUITES = (
+    STEPS,
+    "tests/contract/on_each/test_known.py",
+    "tests/contract/on_each/test_names.py",
+    "tests/contract/on_each/test_multi_connector.py",
+    "tests/unit/test_connector.py",
+    "tests/unit/telemetry/test_vllm_stats.py",
+)
+"""What has to pass on every version."""
+
+VERSIONS_RUN: pytest.StashKey[list[Run]] = pytest.StashKey()
+"""Where a session keeps every version's run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of one version's run.
+
+    Attributes:
+        suite: The file it stands in.
+        name: Its name, with its parameters.
+        outcome: `passed`, `failed` or `skipped`.
+        message: Why, where it has not passed.
+        observed: What it saw the version do, by (subject, …).
+    """
+
+    suite: str
+    name: str
+    outcome: str
+    message: str = ""
+    observed: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    @property
+    def function(self) -> str:
+        """Its name without its parameters."""
+        return self.name.partition("[")[0]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The suites' run on one version.
+
+    Attributes:
+        version: The version.
+        cases: Every test of it.
+        seconds: How long it took.
+        output: What pytest printed.
+        returncode: What pytest ended with.
+    """
+
+    version: str
+    cases: tuple[Case, ...]
+    seconds: float
+    output: str
+    returncode: int
+
+    def of(self, suite: str) -> list[Case]:
+        """The tests of one suite."""
+        return [case for case in self.cases if case.suite == suite]
+
+    @property
+    def observed(self) -> dict[tuple[str, ...], str]:
+        """All that the tests saw the version do."""
+        return {key: seen for case in self.cases for key, seen in case.observed.items()}
+
+
+def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> Run:
+    """Run suites on a version's own sources."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    report = BUILD / f"{version}.xml"
+    report.unlink(missing_ok=True)
+    started = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(f"--junitxml={report}", "-o", "junit_logging=no", *suites),
+        ],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(source_tree(version)),
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_UNDER_TEST": version,
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    cases = tuple(map(_case, ET.parse(report).iter("testcase"))) if report.exists() else ()  # noqa: S314
+    return Run(version, cases, time.monotonic() - started, done.stdout, done.returncode)
+
+
+def _case(element: ET.Element) -> Case:
+    outcome, message = "passed", ""
+    for tag in ("failure", "error", "skipped"):
+        found = element.find(tag)
+        if found is not None:
+            outcome = "skipped" if tag == "skipped" else "failed"
+            message = found.get("message", "")
+    observed: dict[tuple[str, ...], str] = {}
+    for said in element.iter("property"):
+        if said.get("name") == "observed":
+            *key, seen = json.loads(said.get("value", "[]"))
+            observed[tuple(key)] = seen
+    classname = element.get("classname", "")
+    return Case(
+        f"{classname.replace('.', '/')}.py", element.get("name", ""), outcome, message, observed
+    )
+
+
+def table(runs: Sequence[Run], suite: str) -> list[str]:
+    """Version by scenario, as lines of text: what passed, what a version does not have."""
+    functions = list(dict.fromkeys(case.function for run in runs for case in run.of(suite)))
+    width = max(map(len, functions), default=0)
+    lines = [" " * width + "".join(f"{run.version:>10}" for run in runs)]
+    for function in functions:
+        cells = [_cell([c for c in run.of(suite) if c.function == function]) for run in runs]
+        lines.append(function.ljust(width) + "".join(f"{cell:>10}" for cell in cells))
+    return lines
+
+
+def _cell(cases: Sequence[Case]) -> str:
+    outcomes = [case.outcome for case in cases]
+    if "failed" in outcomes:
+        return f"FAIL {outcomes.count('failed')}/{len(outcomes)}"
+    if "passed" in outcomes:
+        return f"ok {outcomes.count('passed')}"
+    return "-" if outcomes else "not run"
