@@ -1,5 +1,6 @@
 """HTTP to our own servers on the loopback address, whatever proxies the user has set."""
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -13,10 +14,14 @@ def get(url: str, timeout_s: float = 10.0) -> str:
     """Fetch a page.
 
     Raises:
-        OSError: When the server answers with an error or not at all.
+        OSError: When the server answers with an error, with something that is not HTTP, or not at
+            all.
     """
-    with _direct.open(url, timeout=timeout_s) as answer:
-        page: bytes = answer.read()
+    try:
+        with _direct.open(url, timeout=timeout_s) as answer:
+            page: bytes = answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"{url} answers something else than HTTP: {error!r}") from error
     return page.decode()
 
 

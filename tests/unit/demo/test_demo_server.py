@@ -1,6 +1,8 @@
+import itertools
 import json
 from pathlib import Path
 
+from moriio_observed.demo.ports import RANKS, free_ports
 from moriio_observed.demo.server import (
     BARE,
     Place,
@@ -98,3 +100,20 @@ def test_another_vllm_gets_the_abort_limit_the_old_way_too():
         transfer_config("kv_consumer", recv_abort_timeout=6), vllm_tree=Path("/trees/0.30.0")
     )
     assert environment(settings, PLACE, core=0)["VLLM_MORIIO_TRANSFER_TIMEOUT_S"] == "6"
+
+
+def test_all_workers_of_a_server_share_its_core():
+    one = environment(ServerSettings(), PLACE, core=1)
+    two = environment(ServerSettings(workers=2), PLACE, core=1)
+    assert one["VLLM_CPU_OMP_THREADS_BIND"] == "1"
+    assert two["VLLM_CPU_OMP_THREADS_BIND"] == "1|1"
+
+
+def test_another_module_can_be_started_in_place_of_the_api_server():
+    line = command(ServerSettings(module="tests.other"), PLACE, PORTS)
+    assert line[1:3] == ["-m", "tests.other"]
+
+
+def test_ports_leave_room_for_the_further_ranks_of_a_server():
+    first, second, third = itertools.islice(free_ports(), 3)
+    assert all(abs(a - b) >= RANKS for a, b in [(first, second), (second, third), (first, third)])
