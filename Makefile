@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench
+.PHONY: help setup demo test lint bench mutate
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -11,6 +11,7 @@ help:
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
 	@echo 'make lint           format, style, types, generated documents, scripts'
 	@echo 'make bench          the benchmarks'
+	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
 setup:
 	@scripts/setup.sh
@@ -34,3 +35,6 @@ lint: setup
 
 bench: setup
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
+
+mutate: setup
+	$(PYTHON_BIN) -m scripts.mutate $(ARGS)

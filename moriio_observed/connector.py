@@ -1,7 +1,7 @@
 """The connector that vLLM loads: upstream's MoRIIOConnector with its READ barrier observed.
 
-Only wiring. What is known of upstream stands in ``upstream.py``, what a step is in
-``observer.py``, what is counted in ``telemetry``.
+Only wiring. What is known of upstream stands in ``upstream``, what a step is in ``observer.py``,
+what is counted in ``telemetry``.
 """
 
 from __future__ import annotations
@@ -56,18 +56,22 @@ class _NeverArmed:
 class ObservedMoRIIOConnector(MoRIIOConnector):
     """MoRIIOConnector that says for every step whether attention ran on landed KV only."""
 
+    # What was made but never initialised, as upstream's own tests do, does as upstream's.
+    _hooks: upstream.Hooks | None = None
+    _observer: ReadObserver | None = None
+    _watch: Any = _AlwaysArmed
+
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer_config = vllm_config.kv_transfer_config
         settings, seams = _checked_settings(transfer_config.kv_connector_extra_config)
+        upstream.by_name.check(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         seams = seams.of(self)
         check_release(settings, seams)
         self._known = seams.era is not Era.UNKNOWN
         self._flushed_at = time.monotonic()
         self._news = False
-        self._hooks: upstream.Hooks | None = None
-        self._observer: ReadObserver | None = None
-        self._watch: Any = _NeverArmed
+        self._watch = _NeverArmed
         worker = getattr(self, "connector_worker", None)
         if role is KVConnectorRole.SCHEDULER:
             self._aggregate = Aggregate(source="scheduler")
@@ -302,7 +306,8 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         self._finish(finished_req_ids)
         return super().get_finished(finished_req_ids)
 
-    if hasattr(MoRIIOConnector, "get_transfer_results"):
+    # The base's calls `get_finished`; from 0.33 upstream has its own, which does not.
+    if "get_transfer_results" in vars(MoRIIOConnector):
 
         def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
             """As upstream; the requests the scheduler has finished take part no more."""

@@ -7,7 +7,7 @@ The observer is told what upstream does, in the order of a step:
 ``start_load_kv`` may also come after the forward (vLLM 0.29 and newer, when no read is due); then
 ``end_forward`` comes first and what is posted feeds no attention of this step. The observer waits
 where the effective barrier stands, asks the ledger for the verdict of the step, and counts.
-It knows no vLLM: upstream's names end in ``upstream.py``.
+It knows no vLLM: upstream's names end in ``upstream``.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ def find_facts(renamed: dict[str, str]) -> dict[str, Any]:
 
     class Scheduler(moriio_connector.MoRIIOConnectorScheduler):
         def __init__(self, vllm_config: Any, *_: Any) -> None:
-            self.mode = upstream.moriio_common.get_moriio_mode(vllm_config.kv_transfer_config)
+            self.mode = upstream.moriio.moriio_common.get_moriio_mode(
+                vllm_config.kv_transfer_config
+            )
             self.is_producer = False
             self._reqs_need_recv: dict[str, Any] = {}
 

@@ -29,6 +29,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole  #
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
 from moriio_observed.connector import ObservedMoRIIOConnector  # noqa: E402
+from moriio_observed.upstream import mixins, moriio, seams  # noqa: E402
 from tests.unit import scripted  # noqa: E402
 
 pytestmark = pytest.mark.contract
@@ -109,11 +110,6 @@ UNKNOWN = {
         "0.33.0",
         ((f"(?={CLEAN_UP})", LAYER_WAIT),),
     ): "barrier: worker has wait_for_layer_load: True, connector calls it: False",
-    Change(
-        "a hook takes more than goes through ours",
-        "0.33.0",
-        ((r"(def _pop_done_transfers\(self)", r"\1, now: float | None = None"),),
-    ): "pop_done_transfers: new parameter now",
 }
 
 MOVED = Change(
@@ -127,6 +123,14 @@ KNOWN = [
         "a new optional parameter goes through ours",
         "0.30.0",
         ((r"(transfer_statuses: list\[Any\] \| None = None)", r"\1, fail_fast: bool = True"),),
+    ),
+    Change(
+        "methods without parameters have an optional one",
+        "0.33.0",
+        (
+            (r"(def _pop_done_transfers\(self)", r"\1, now: float | None = None"),
+            (r"(def _await_reads_issued_this_step\(self)", r"\1, now: float | None = None"),
+        ),
     ),
     Change("nothing changed", "0.33.0"),
 ]
@@ -319,7 +323,7 @@ def test_a_method_whose_parameters_nobody_can_read_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(scripted.ScriptedWorker, "_read_blocks", type, raising=False)
-    monkeypatch.setattr(upstream.moriio_connector, "MoRIIOConnectorWorker", scripted.ScriptedWorker)
+    monkeypatch.setattr(moriio.moriio_connector, "MoRIIOConnectorWorker", scripted.ScriptedWorker)
     assert "read_blocks: its parameters cannot be read" in upstream.Seams.detect().missing
 
 
@@ -332,15 +336,18 @@ def shape(method: Callable[..., Any]) -> tuple[list[str], bool]:
 
 
 @pytest.mark.parametrize(
-    ("ours", "seams"),
+    ("ours", "shapes"),
     [
-        (ObservedMoRIIOConnector, upstream._CONNECTOR_SEAMS),
-        (upstream._ObservedWorker, upstream._WORKER_SEAMS),
-        (upstream._ObservedWrapper, upstream._WRAPPER_SEAMS),
+        (ObservedMoRIIOConnector, seams.CONNECTOR_SEAMS),
+        (
+            mixins.ObservedWorker,
+            seams.WORKER_SEAMS | {seams.STEP_WAIT: seams.STEP_WAIT_SHAPE},
+        ),
+        (mixins.ObservedWrapper, seams.WRAPPER_SEAMS),
     ],
 )
-def test_the_shapes_that_are_checked_are_those_of_our_own_methods(ours: type, seams: Any) -> None:
-    for name, expected in seams.items():
+def test_the_shapes_that_are_checked_are_those_of_our_own_methods(ours: type, shapes: Any) -> None:
+    for name, expected in shapes.items():
         assert shape(getattr(ours, name)) == (list(expected.takes), expected.passes_on), name
 
 
@@ -356,5 +363,5 @@ def test_every_method_of_upstreams_that_ours_stands_in_front_of_is_checked() -> 
 def test_a_mode_that_nobody_can_read_is_said_to_be_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr(upstream.moriio_common, "get_moriio_mode")
+    monkeypatch.delattr(moriio.moriio_common, "get_moriio_mode")
     assert upstream.mode_name(None) == "unknown"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.versions import BUILD
 from tests.trees import VERSIONS, source_tree
 
 # The first use of a version downloads it.
@@ -86,7 +87,7 @@ def run_suite(tree: Path, folder: Path, *, observed: bool) -> Run:
             "PYTEST_ADDOPTS": "",
             "VLLM_TARGET_DEVICE": "cpu",
             "VLLM_PLUGINS": "",
-            "VLLM_CACHE_ROOT": str(folder / "cache"),
+            "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache" / tree.name),
             "VLLM_MODEL_REDIRECT_PATH": str(local_models(folder)),
             "HF_HUB_OFFLINE": "1",
             "MORIIO_OBSERVED_LOOPBACK": "1",

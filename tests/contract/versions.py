@@ -22,6 +22,7 @@ BUILD = ROOT / "build" / "contract"
 STEPS = "tests/contract/on_each/test_steps.py"
 SUITES = (
     STEPS,
+    "tests/contract/on_each/test_hooks.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",
     "tests/contract/on_each/test_multi_connector.py",
@@ -89,7 +90,7 @@ class Run:
 def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> Run:
     """Run suites on a version's own sources."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    report = BUILD / f"{version}.xml"
+    report = BUILD / f"{version}-{os.getpid()}.xml"
     report.unlink(missing_ok=True)
     started = time.monotonic()
     done = subprocess.run(
@@ -110,7 +111,10 @@ def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> 
         text=True,
         check=False,
     )
-    cases = tuple(map(_case, ET.parse(report).iter("testcase"))) if report.exists() else ()  # noqa: S314
+    cases: tuple[Case, ...] = ()
+    if report.exists():
+        cases = tuple(map(_case, ET.parse(report).iter("testcase")))  # noqa: S314  (our own)
+        report.unlink()
     return Run(version, cases, time.monotonic() - started, done.stdout, done.returncode)
 
 

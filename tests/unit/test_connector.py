@@ -24,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.barrier import Era, place  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
+from moriio_observed.upstream.posting import Posting  # noqa: E402
 from tests.unit.scripted import LAYERS, Decode, ScriptedWorker  # noqa: E402
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -302,7 +303,7 @@ def test_blocks_that_nobody_posted_reads_for_now_are_no_reads(decode: Any) -> No
     d.worker._recving_transfers["r"] = {LAYERS[0]: [FakeStatus()]}
     d.worker._recving_transfers_callback_addr["r"] = ("127.0.0.1", "62005", "tx-r")
     d.worker._moriio_observed._enter(
-        upstream._Posting(),
+        Posting(),
         (None, (), {"request_id": "r", "transfer_id": "tx-r", "dst_engine_id": "x"}),
         0.0,
         0.0,

@@ -78,7 +78,7 @@ def steps_of(*command: str) -> list[str]:
     return run("make", "--dry-run", "--no-print-directory", *command).stdout.splitlines()
 
 
-@pytest.mark.parametrize("command", ["demo", "test", "lint", "bench"])
+@pytest.mark.parametrize("command", ["demo", "test", "lint", "bench", "mutate"])
 def test_every_command_sets_itself_up_first(command: str) -> None:
     first, *others = steps_of(command)
     assert first == "scripts/setup.sh"

@@ -8,12 +8,16 @@ another prompt's, or a read that has not landed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 
 HEADS = 2
 HEAD_SIZE = 32
+CONV_STATE = (96, 3)
+SSM_STATE = (2, 16, 16)
+"""A Gated Delta Net's: (Q, K and V, rows), and (heads, V, K) with as much V as Q and K each."""
 PAGE = 4096
 
 
@@ -40,6 +44,10 @@ class Cache:
             for index, name in enumerate(layers)
         }
 
+    def pages(self, layer: str) -> torch.Tensor:
+        """The layer's memory as vLLM gives it to recurrent state: `[blocks, 1, 1, bytes]`."""
+        return self.tensors[layer].flatten(1).view(torch.uint8)[:, None, None]
+
     def is_right(self, layer: str, blocks: Sequence[int], tokens: Sequence[int]) -> bool:
         """Whether the layer's KV of all these tokens stands in these blocks."""
         kept = self.tensors[layer][list(blocks)].transpose(1, 2).flatten(0, 1)[: len(tokens)]
@@ -54,6 +62,31 @@ class Cache:
         for position, value in enumerate(_contents(layer, tokens).tolist()[start:], start):
             block, slot = divmod(position, self.block_size)
             self.tensors[layer][blocks[block], :, slot] = value
+
+
+class States:
+    """The recurrent state of one engine: one state for each layer, of all tokens so far.
+
+    It stands in one block of a request, convolution state first, then SSM state.
+
+    Args:
+        pages: Each layer's memory.
+    """
+
+    def __init__(self, pages: Mapping[str, torch.Tensor]) -> None:
+        self.tensors = dict(pages)
+        self._numbers = prod(CONV_STATE) + prod(SSM_STATE)
+
+    def is_right(self, layer: str, block: int, tokens: Sequence[int]) -> bool:
+        """Whether the layer's state after all these tokens stands in this block."""
+        return not tokens or bool((self._kept(layer, block) == _contents(layer, tokens)[-1]).all())
+
+    def write(self, layer: str, block: int, tokens: Sequence[int]) -> None:
+        """Keep the layer's state after these tokens."""
+        self._kept(layer, block)[:] = _contents(layer, tokens)[-1]
+
+    def _kept(self, layer: str, block: int) -> torch.Tensor:
+        return self.tensors[layer][block].flatten().view(torch.float32)[: self._numbers]
 
 
 def next_token(tokens: Sequence[int], *, right: bool) -> int:

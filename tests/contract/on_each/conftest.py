@@ -23,9 +23,12 @@ os.environ |= {
     "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_HOST_IP": HOST,
-    "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache"),
+    # One for each version: they would overwrite what the others have found out of a model.
+    "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache" / os.environ.get("VLLM_UNDER_TEST", "installed")),
     # Up to 0.30 the abort limit comes from here, in whole seconds.
-    "VLLM_MORIIO_TRANSFER_TIMEOUT_S": "2",
+    "VLLM_MORIIO_TRANSFER_TIMEOUT_S": "4",
+    # MoRIIO takes recurrent state in this layout only.
+    "VLLM_SSM_CONV_STATE_LAYOUT": "DS",
     "MORIIO_OBSERVED_LOOPBACK": "1",
     "MORIIO_OBSERVED_LOOPBACK_FAULTS": str(BUILD / f"faults-{os.getpid()}.json"),
 }
@@ -84,9 +87,15 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         observed = {"barrier": barrier} if barrier else {}
         if barrier == "off":
             observed["allow_unsafe"] = True
-        given = {"transfer_timeout": 1, "recv_abort_timeout": 2} | extra
+        given = {"transfer_timeout": 2, "recv_abort_timeout": 4} | extra
         transfer = transfer_config("kv_consumer", connector=connector, observed=observed, **given)
-        engine = Engine(model, with_ports(transfer, ports), runner=runner, graphs=graphs)
+        engine = Engine(
+            model,
+            with_ports(transfer, ports),
+            runner=runner,
+            graphs=graphs,
+            recurrent=prefill.recurrent,
+        )
         built.append(Decode(engine, prefill, ports))
         return built[0]
 

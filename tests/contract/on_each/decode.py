@@ -156,6 +156,15 @@ class Decode:
         """How long steps have waited for reads, seconds."""
         return self._observed("step_blocked_seconds")[1]
 
+    def hooks_installed(self) -> set[float]:
+        """What the gauge says of the hooks: {1} if each is in force."""
+        return {
+            value
+            for key, sources in self._payload["gauges"].items()
+            if split_key(key)[0] == "hook_installed"
+            for _, value in sources.values()
+        }
+
     def handshakes(self) -> int:
         """How many handshakes with prefill ranks have succeeded."""
         return self._observed("handshake_seconds")[0]

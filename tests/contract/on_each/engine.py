@@ -23,10 +23,11 @@ from vllm.forward_context import set_forward_context
 from vllm.model_executor.layers.attention.kv_transfer_utils import maybe_transfer_kv_layer
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import core
-from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -35,10 +36,19 @@ from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunne
 
 from moriio_observed.demo.ports import HOST, free_ports
 from moriio_observed.demo.server import Ports
-from tests.contract.on_each.cache import HEAD_SIZE, HEADS, Cache, next_token
+from tests.contract.on_each.cache import (
+    CONV_STATE,
+    HEAD_SIZE,
+    HEADS,
+    SSM_STATE,
+    Cache,
+    States,
+    next_token,
+)
 
 BLOCK_SIZE = 16
 BLOCKS = 256
+MAX_MODEL_LEN = 512
 LAYERS = tuple(f"model.layers.{index}.self_attn.attn" for index in range(4))
 
 _free = free_ports()
@@ -76,6 +86,8 @@ class Engine:
         transfer: Its `--kv-transfer-config`, ports filled in.
         runner: `V1` or `V2`: whose glue calls the connector.
         graphs: The CUDA graphs that are configured.
+        recurrent: Layers that keep recurrent state, as many as there are attention layers, which
+            makes the model a hybrid.
     """
 
     def __init__(
@@ -85,37 +97,49 @@ class Engine:
         *,
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
+        recurrent: Sequence[str] = (),
     ) -> None:
         self.runner = runner
-        self.config = self._configure(model, transfer, graphs)
+        self.config = self._configure(model, transfer, graphs, recurrent)
         spec = FullAttentionSpec(
             block_size=BLOCK_SIZE, num_kv_heads=HEADS, head_size=HEAD_SIZE, dtype=torch.float32
         )
+        specs = dict.fromkeys(LAYERS, spec) | dict.fromkeys(recurrent, _recurrent_spec(spec))
         with set_current_vllm_config(self.config):
             _join_distributed()
             memory = spec.page_size_bytes * len(LAYERS) * BLOCKS
-            caches = _plan(self.config, dict.fromkeys(LAYERS, spec), memory)
+            caches = _plan(self.config, specs, memory)
             self.config.cache_config.num_gpu_blocks = caches.num_blocks
             self.cache = Cache(LAYERS, caches.num_blocks, BLOCK_SIZE)
+            # vLLM lays a hybrid's groups over the same memory: a block belongs to one of them.
+            pages = map(self.cache.pages, LAYERS)
+            self.states = States(dict(zip(recurrent, pages, strict=False)))
+            tensors = self.cache.tensors | self.states.tensors
             kv_transfer_state.ensure_kv_transfer_initialized(self.config, caches)
             self.connector = kv_transfer_state.get_kv_transfer_group()
             if runner == "V2":
-                self.glue: Any = get_kv_connector(self.config, self.cache.tensors)
+                self.glue: Any = get_kv_connector(self.config, tensors)
             else:
-                self.connector.register_kv_caches(self.cache.tensors)
+                self.connector.register_kv_caches(tensors)
+            sizes = core.resolve_kv_cache_block_sizes(caches, self.config)
             self.scheduler = Scheduler(
                 vllm_config=self.config,
                 kv_cache_config=caches,
                 structured_output_manager=StructuredOutputManager(self.config),
-                block_size=BLOCK_SIZE,
+                block_size=sizes[0],
+                hash_block_size=sizes[1],
                 log_stats=True,
             )
         init_none_hash(sha256)
-        self._hasher = get_request_block_hasher(BLOCK_SIZE, sha256)
-        self._context = dict.fromkeys(LAYERS)
+        self._hasher = get_request_block_hasher(sizes[1], sha256)
 
     @staticmethod
-    def _configure(model: Path, transfer: Mapping[str, Any], graphs: CUDAGraphMode) -> Any:
+    def _configure(
+        model: Path,
+        transfer: Mapping[str, Any],
+        graphs: CUDAGraphMode,
+        recurrent: Sequence[str],
+    ) -> Any:
         config = EngineArgs(
             model=str(model),
             dtype="float32",
@@ -123,15 +147,17 @@ class Engine:
             block_size=BLOCK_SIZE,
             max_num_seqs=32,
             max_num_batched_tokens=1024,
-            max_model_len=512,
+            max_model_len=MAX_MODEL_LEN,
             async_scheduling=False,
+            # Without it recurrent state needs one block for a request.
+            enable_prefix_caching=not recurrent,
             kv_transfer_config=KVTransferConfig(**transfer),
         ).create_engine_config()
         config.compilation_config.cudagraph_mode = graphs
         if getattr(config.cache_config, "kv_cache_layout", "") is None:
             # From 0.29 the engine core resolves it by what the attention backends can do.
             config.cache_config.kv_cache_layout = "LBNHC"
-        for name in LAYERS:
+        for name in (*LAYERS, *recurrent):
             config.compilation_config.static_forward_context[name] = SimpleNamespace(kv_cache=None)
         return config
 
@@ -276,22 +302,30 @@ class _Forward:
 
     def __init__(self, engine: Engine, scheduled: Any, step: Step) -> None:
         self._cache = engine.cache
+        self._states = engine.states
         self._step = step
         self._rows = []
         computed = dict(_computed(scheduled))
         for request_id, count in scheduled.num_scheduled_tokens.items():
             tokens = list(engine.scheduler.requests[request_id].all_token_ids)
-            [blocks] = engine.scheduler.kv_cache_manager.get_block_ids(request_id)
+            groups = engine.scheduler.kv_cache_manager.get_block_ids(request_id)
             start = computed[request_id]
-            self._rows.append((request_id, blocks, tokens[: start + count], start))
+            self._rows.append((request_id, groups, tokens[: start + count], start))
 
     def run(self, *, hooked: bool) -> None:
         attend = maybe_transfer_kv_layer(self._attend) if hooked else self._attend
-        for layer_name in LAYERS:
-            attend(layer_name)
+        for layer_name in sorted([*LAYERS, *self._states.tensors]):
+            # No hook of the connector stands in a layer with recurrent state.
+            (self._go_on if layer_name in self._states.tensors else attend)(layer_name)
+
+    def _go_on(self, layer_name: str) -> None:
+        for request_id, (_, [block]), tokens, start in self._rows:
+            if not self._states.is_right(layer_name, block, tokens[:start]):
+                self._step.wrong.add(request_id)
+            self._states.write(layer_name, block, tokens)
 
     def _attend(self, layer_name: str) -> None:
-        for request_id, blocks, tokens, start in self._rows:
+        for request_id, (blocks, *_), tokens, start in self._rows:
             if not self._cache.is_right(layer_name, blocks, tokens[:start]):
                 self._step.wrong.add(request_id)
             self._cache.write(layer_name, blocks, tokens, start)
@@ -302,6 +336,17 @@ def _computed(scheduled: Any) -> Iterable[tuple[str, int]]:
         yield new.req_id, new.num_computed_tokens
     cached = scheduled.scheduled_cached_reqs
     yield from zip(cached.req_ids, cached.num_computed_tokens, strict=True)
+
+
+def _recurrent_spec(attention: FullAttentionSpec) -> MambaSpec:
+    """Recurrent state in pages as large as the attention's, as vLLM pads them."""
+    return MambaSpec(
+        block_size=MAX_MODEL_LEN,
+        shapes=(CONV_STATE, SSM_STATE),
+        dtypes=(torch.float32, torch.float32),
+        page_size_padded=attention.page_size_bytes,
+        mamba_type=MambaAttentionBackendEnum.GDN_ATTN,
+    )
 
 
 def _plan(config: Any, specs: Mapping[str, Any], memory: int) -> Any:

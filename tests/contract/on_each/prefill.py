@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from moriio_observed.demo.server import Ports, transfer_config, with_ports
 
+MAX_STEPS = 100
+
 
 class Prefill:
     """A prefill engine that computes prompts on request.
@@ -19,14 +21,18 @@ class Prefill:
     Args:
         model: The folder of the tiny model.
         ports: Where it is to listen.
+        recurrent: Layers that keep recurrent state.
     """
 
-    def __init__(self, model: Path, ports: Ports) -> None:
+    def __init__(self, model: Path, ports: Ports, recurrent: Sequence[str] = ()) -> None:
         self.ports = ports
+        self.recurrent = tuple(recurrent)
         spawn = multiprocessing.get_context("spawn")
         self._ours, theirs = spawn.Pipe()
         transfer = with_ports(transfer_config("kv_producer"), ports)
-        self._process = spawn.Process(target=_serve, args=(theirs, model, transfer), daemon=True)
+        self._process = spawn.Process(
+            target=_serve, args=(theirs, model, transfer, self.recurrent), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -66,14 +72,16 @@ class Prefill:
         return answer
 
 
-def _serve(orders: Connection, model: Path, transfer: Mapping[str, Any]) -> None:
+def _serve(
+    orders: Connection, model: Path, transfer: Mapping[str, Any], recurrent: Sequence[str]
+) -> None:
     """Be the prefill engine until the other end is closed."""
     from moriio_observed import loopback
 
     loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "1"})
     from tests.contract.on_each.engine import Engine
 
-    engine = Engine(model, transfer)
+    engine = Engine(model, transfer, recurrent=recurrent)
     doing = {"leg": _leg, "held": _held}
     while True:
         try:
@@ -96,9 +104,11 @@ def _leg(engine: Any, request_id: str, prompt: Sequence[int]) -> Any:
         "transfer_id": f"tx-{request_id[-32:]}",
     }
     engine.add(request_id, prompt, max_tokens=1, params=params)
-    while request_id not in (finished := engine.step().finished):
-        pass
-    return finished[request_id]
+    for _ in range(MAX_STEPS):
+        finished = engine.step().finished
+        if request_id in finished:
+            return finished[request_id]
+    raise RuntimeError(f"the prefill engine makes no progress; {_held(engine)} blocks are held")
 
 
 def _held(engine: Any) -> int:

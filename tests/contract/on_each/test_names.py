@@ -1,7 +1,8 @@
 """What this version's vLLM does by the name MoRIIOConnector, with ours in its place.
 
 With `MORIIO_OBSERVED=1` our class stands under upstream's name, so that what vLLM decides by the
-name it decides for ours as for upstream's. Loaded by module path it has a name vLLM does not know.
+name it decides for ours as for upstream's. Loaded by module path it has a name vLLM does not know;
+what vLLM refuses by the name is then refused when ours is built.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 import vllm
 from vllm.config import KVTransferConfig, VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
 from moriio_observed import loopback, plugin
 
@@ -91,36 +93,55 @@ def test_hybrid_models_are_supported_as_far_as_upstream_supports_them() -> None:
     assert base.supports_hma(ObservedMoRIIOConnector) is base.supports_hma(upstream.MoRIIOConnector)
 
 
-def routed_experts(way: dict[str, str] | None) -> None:
-    """vLLM's own check of a configuration that returns routed experts."""
-    config = MagicMock()
-    config.aux_output_config.enabled = True
-    config.use_v2_model_runner = True
-    config.model_config.runner_type = "generate"
-    config.speculative_config = None
-    for size in ("pipeline", "decode_context", "prefill_context"):
-        setattr(config.parallel_config, f"{size}_parallel_size", 1)
-    config.kv_transfer_config = None if way is None else consumer(way)
-    VllmConfig._verify_aux_output_compatibility(config)
+def child(way: dict[str, str]) -> Any:
+    """Ours as the child of a MultiConnector."""
+    return {
+        "kv_connector": "MultiConnector",
+        "kv_connector_extra_config": {"connectors": [{"kv_role": "kv_consumer", **way}]},
+    }
+
+
+class ReturnsRoutedExperts(VllmConfig):
+    """A configuration that returns routed experts, as far as vLLM's check of it looks."""
+
+    use_v2_model_runner = True
+
+    def __init__(self, way: Any) -> None:
+        self.aux_output_config = SimpleNamespace(enabled=True)
+        self.model_config = SimpleNamespace(runner_type="generate", is_moe=True)
+        self.cache_config = SimpleNamespace(enable_prefix_caching=True)
+        self.speculative_config = None
+        sizes = ("pipeline", "decode_context", "prefill_context")
+        self.parallel_config = SimpleNamespace(**{f"{size}_parallel_size": 1 for size in sizes})
+        self.scheduler_config = SimpleNamespace(disable_hybrid_kv_cache_manager=True)
+        self.kv_transfer_config = None if way is None else consumer(way)
+
+
+def check(way: Any) -> None:
+    """vLLM's own check of the configuration."""
+    ReturnsRoutedExperts(way)._verify_aux_output_compatibility()
+
+
+def build(way: Any) -> None:
+    """vLLM builds the connector."""
+    KVConnectorFactory.create_connector(
+        ReturnsRoutedExperts(way), KVConnectorRole.SCHEDULER, MagicMock()
+    )
 
 
 @pytest.mark.skipif(not has_routed_experts_check, reason="no such check in this version")
 class TestRoutedExperts:
-    def test_are_refused_for_ours_under_upstreams_name(self) -> None:
-        routed_experts(None)
+    @pytest.mark.parametrize("way", [BY_NAME, child(BY_NAME)], ids=["alone", "child"])
+    def test_are_refused_for_ours_under_upstreams_name(self, way: Any) -> None:
+        check(None)
         with pytest.raises(ValueError, match="incompatible with MoRIIOConnector"):
-            routed_experts(BY_NAME)
+            check(way)
 
-    def test_are_refused_for_ours_as_a_child_too(self) -> None:
-        multi: Any = {
-            "kv_connector": "MultiConnector",
-            "kv_connector_extra_config": {"connectors": [BY_NAME]},
-        }
+    @pytest.mark.parametrize("way", [BY_MODULE, child(BY_MODULE)], ids=["alone", "child"])
+    def test_are_refused_by_module_path_when_ours_is_built(self, way: Any) -> None:
+        check(way)
         with pytest.raises(ValueError, match="incompatible with MoRIIOConnector"):
-            routed_experts(multi)
-
-    def test_are_not_refused_by_module_path(self) -> None:
-        routed_experts(BY_MODULE)
+            build(way)
 
 
 def kimi_k3(way: dict[str, str] | None) -> list[str]:

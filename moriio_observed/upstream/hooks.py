@@ -1,0 +1,314 @@
+"""The hooks on one worker and its wrapper: what they tell, and how they are put there and taken."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from moriio_observed.barrier import Era, Outcome
+from moriio_observed.containment import Containment
+from moriio_observed.log import get_logger
+from moriio_observed.observer import ReadObserver
+from moriio_observed.telemetry.aggregate import Aggregate
+from moriio_observed.telemetry.catalog import PEER_FAILURE_REASONS
+from moriio_observed.upstream.facts import layer_index, reads
+from moriio_observed.upstream.mixins import ObservedProducer, ObservedWorker, ObservedWrapper
+from moriio_observed.upstream.moriio import TransferError
+from moriio_observed.upstream.posting import Posting, each_status
+from moriio_observed.upstream.seams import Seams
+
+logger = get_logger(__name__)
+
+_PEER_FAILURES_PER_STEP = 16
+_FALLBACK_POLL_S = 0.001
+
+
+class Hooks:
+    """The hooks on one worker and its wrapper; `install` and `uninstall` are symmetric.
+
+    Args:
+        worker: Upstream's ``MoRIIOConnectorWorker``.
+        seams: What this release offers.
+        aggregate: Where what happens outside forward steps is counted.
+
+    Attributes:
+        news: Whether something was counted outside the forward steps that should leave with the
+            next one.
+        containment: Calls the observer; once it is broken, upstream's own barrier is in force.
+        after_forward: Whether loads are being started after the forward has ended. What upstream
+            waits for then is left to it.
+    """
+
+    def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
+        self.worker = worker
+        self.seams = seams
+        self.containment = Containment(
+            aggregate,
+            "upstream's own READ barrier is in force and reads are no longer observed.",
+            self._give_up,
+        )
+        self.tell = self.containment.tell
+        self.news = False
+        self.after_forward = False
+        self._observer: ReadObserver | None = None
+        self._aggregate = aggregate
+        self._posting: Posting | None = None
+        self._tracked: set[str] = set()
+        self._installed: list[tuple[Any, type]] = []
+        # In READ mode each of these is moved by one thread only.
+        self._send_queue_full = aggregate.counter("send_queue_full_total")
+        self._notify_failures = aggregate.counter("notify_failures_total")
+        self._releases = aggregate.counter("releases_total")
+        self._handshakes = aggregate.histogram("handshake_seconds")
+        self._handshake_failures = aggregate.counter("handshake_failures_total")
+
+    @property
+    def observer(self) -> ReadObserver:
+        """The observer of a decode worker in READ mode."""
+        if self._observer is None:
+            raise RuntimeError("only a decode worker in READ mode has an observer")
+        return self._observer
+
+    @property
+    def broken(self) -> bool:
+        """Whether an error of ours made us step back: upstream's own barrier is in force."""
+        return self.containment.broken
+
+    @property
+    def bypass(self) -> bool:
+        """Whether upstream's own waits are ours to do, or nobody's."""
+        if self._observer is None or self.broken:
+            return False
+        placement = self._observer.placement
+        return placement.ours and not (self.after_forward and placement.waits)
+
+    def install(self, observer: ReadObserver | None) -> None:
+        """Put the hooks in front of upstream's methods; a second call does nothing."""
+        if self._installed:
+            return
+        self._observer = observer
+        self._put(self.worker, ObservedWorker if observer is not None else ObservedProducer)
+        self._put(self.worker.moriio_wrapper, ObservedWrapper)
+
+    def uninstall(self) -> None:
+        """Take the hooks away: upstream's objects are as they were built."""
+        for target, base in self._installed:
+            target.__class__ = base
+            del target._moriio_observed
+        self._installed.clear()
+        self._observer = None
+
+    def _put(self, target: Any, mixin: type) -> None:
+        base = type(target)
+        if issubclass(base, (ObservedProducer, ObservedWrapper)):
+            raise ValueError(f"a {base.__name__} is hooked already")  # noqa: TRY004  (not a type error)
+        target.__class__ = type(base.__name__, (mixin, base), {})
+        target._moriio_observed = self
+        self._installed.append((target, base))
+
+    def _give_up(self) -> None:
+        """Let every layer's hook reach upstream's again."""
+        if self._observer is not None:
+            self._observer.armed = True
+
+    # Called by the mixins.
+
+    @contextmanager
+    def posting(self, read_blocks: Any, args: Any, kwargs: Any) -> Iterator[None]:
+        """Around the posting of one request's reads."""
+        posting = self._posting = Posting()
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._posting = None
+            post_s = time.perf_counter() - started
+            self.tell(self._enter, posting, (read_blocks, args, kwargs), started, post_s)
+
+    def _enter(
+        self,
+        posting: Posting,
+        called: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
+        started: float,
+        post_s: float,
+    ) -> None:
+        read_blocks, args, call = called
+        if args:
+            call = inspect.signature(read_blocks).bind(*args, **call).arguments
+        request_id = call["request_id"]
+        with self.worker.moriio_wrapper.lock:
+            if request_id not in self.worker._recving_transfers:
+                return
+            by_layer = dict(self.worker._recving_transfers[request_id])
+            self._tracked.add(request_id)
+        posted = list(posting.reads_in(by_layer))
+        self.observer.posted(
+            request_id,
+            str(call["dst_engine_id"]),
+            [(layer, layer_name, status) for layer, layer_name, status, _ in posted],
+            nbytes=sum(size for *_, size in posted),
+            started_at=started,
+            post_s=post_s,
+        )
+
+    def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
+        """One read was posted, or rejected because the send queue was full."""
+        if self._posting is None:
+            return
+        self.tell(self._collect, self._posting, status, transfer_size_byte)
+
+    def _collect(self, posting: Posting, status: Any, transfer_size_byte: Any) -> None:
+        if status.Failed() and "SQ full" in (status.Message() or ""):
+            self._send_queue_full.inc()
+        posting.add(status, transfer_size_byte)
+
+    def upstream_covers(self, statuses: Any) -> None:
+        """Upstream starts a wait for these statuses."""
+        if self._observer is not None and statuses is not None:
+            self.tell(self._observer.upstream_covers, statuses)
+
+    def before_clean_up(self) -> int:
+        """The forward has ended; upstream is about to drop what is terminal or too old."""
+        self.tell(self.observer.end_forward)
+        return len(self.worker._recving_transfers)
+
+    def after_clean_up(self, before: int) -> None:
+        """Upstream may have dropped requests; `before` is how many it tracked."""
+        self.tell(self._settle, before)
+
+    def _settle(self, before: int) -> None:
+        live = self.worker._recving_transfers
+        dropped = []
+        if len(live) != before:
+            dropped = [request_id for request_id in self._tracked if request_id not in live]
+            self._tracked.difference_update(dropped)
+        recovers = self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
+        self.observer.settle(dropped, recovers)
+
+    def drain_upstream_lists(self) -> None:
+        """Forget what upstream's own step barrier would have waited for."""
+        self.worker._reads_issued_this_step = []
+        if hasattr(self.worker, "_mamba_reads_this_step"):
+            self.worker._mamba_reads_this_step = []
+
+    @contextmanager
+    def handshake(self) -> Iterator[None]:
+        """Around one handshake with a prefill rank; runs on upstream's handshake thread."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception:
+            self._handshake_failures.inc()
+            self.news = True
+            raise
+        self._handshakes.observe(time.perf_counter() - started)
+        self.news = True
+
+    def notify_failed(self) -> None:
+        """A release could not be sent."""
+        self._notify_failures.inc()
+        self.news = True
+
+    def released(self) -> None:
+        """A decode engine has released blocks; runs on upstream's notify thread."""
+        self._releases.inc()
+        self.news = True
+
+    # Called by the connector.
+
+    def hookless_layers(self, target_layers: int) -> tuple[str, ...]:
+        """Layers whose hook vLLM never calls, or not before the target's forward has ended.
+
+        Recurrent state has none; a draft model's layers, numbered behind the target's or named
+        ``draft_model.``, may run after the target's forward has been judged.
+
+        Args:
+            target_layers: How many layers the target model has, 0 if unknown.
+        """
+        is_mamba = getattr(self.worker, "_is_mamba_layer", None)
+        return tuple(
+            name
+            for position, name in enumerate(self.worker.kv_caches)
+            if (is_mamba is not None and is_mamba(name))
+            or name.startswith("draft_model.")
+            or 0 < target_layers <= layer_index(name, position)
+        )
+
+    def installed(self) -> dict[str, bool]:
+        """Each hook that this worker should have, and whether it is in force."""
+        wanted = self.seams.hooks if reads(self.worker) else self.seams.producer_hooks
+        in_force = bool(self._installed) and not self.broken
+        return {name: there and in_force for name, there in wanted.items()}
+
+    def wait_all(self) -> Any:
+        """``IOEngine.wait_all`` of the mori in use, or None."""
+        return getattr(self.worker.moriio_engine, "wait_all", None)
+
+    def peer_failures(self) -> list[str]:
+        """The reasons of peer failures mori has seen since the last call."""
+        pop = getattr(self.worker.moriio_engine, "pop_peer_failure", None)
+        reasons: list[str] = []
+        while pop is not None and len(reasons) < _PEER_FAILURES_PER_STEP:
+            event = pop()
+            if event is None:
+                break
+            name = str(getattr(event.reason, "name", event.reason))
+            reasons.append(name if name in PEER_FAILURE_REASONS else "UNKNOWN")
+            logger.warning(
+                "mori reports a peer failure: %s from %s (%s)",
+                name,
+                event.remote_engine_key,
+                event.detail,
+            )
+        return reasons
+
+    def refuse_incomplete(self, site: str, outcome: Outcome | None) -> None:
+        """Fail the step where upstream would: a forward on these reads must not run.
+
+        Args:
+            site: ``layer`` or ``step``, or ``between`` for a wait on reads of earlier steps.
+            outcome: How the wait ended.
+
+        Raises:
+            TransferError: On 0.33 while reads are in flight after its step barrier; for hybrid
+                models whenever a read has not landed, since their load errors cannot be
+                recovered.
+        """
+        if outcome is None or not (outcome.in_flight or outcome.failed):
+            return
+        hybrid = self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)
+        fails_step = self.seams.era is Era.STEP and site == "step" and outcome.in_flight
+        if hybrid or fails_step:
+            raise TransferError(
+                f"MoRIIO READ barrier ({site}): {outcome.in_flight} reads in flight after "
+                f"{outcome.waited_s:.1f} s, {outcome.failed} failed; failing the step."
+            )
+
+    def wait_for_everything(self, site: str) -> None:
+        """Wait for every read upstream knows, without any of our own bookkeeping: it has failed.
+
+        Raises:
+            TransferError: Where upstream would, see `refuse_incomplete`.
+        """
+        with self.worker.moriio_wrapper.lock:
+            pending = [
+                status
+                for by_layer in self.worker._recving_transfers.values()
+                for kept in by_layer.values()
+                for status in each_status(kept)
+            ]
+        started = time.monotonic()
+        failed = 0
+        while True:
+            pending = [status for status in pending if not status.Succeeded()]
+            in_flight = [status for status in pending if not status.Failed()]
+            failed += len(pending) - len(in_flight)
+            pending = in_flight
+            waited_s = time.monotonic() - started
+            if not pending or waited_s > self.worker.moriio_config.transfer_timeout:
+                break
+            time.sleep(_FALLBACK_POLL_S)
+        self.refuse_incomplete(site, Outcome(waited_s, 0, failed, len(pending)))

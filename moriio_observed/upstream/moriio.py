@@ -1,0 +1,28 @@
+"""vLLM's MoRIIO package, or one sentence that says why it cannot be used."""
+
+from __future__ import annotations
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common, moriio_connector
+    from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
+        MoRIIOConnector,
+    )
+    from vllm.forward_context import get_forward_context, is_forward_context_available
+except ImportError as error:
+    raise ImportError(
+        f"moriio_observed cannot use this vLLM's MoRIIO connector: {error}. Use a vLLM that "
+        "moriio_observed supports, or go back to kv_connector MoRIIOConnector without "
+        "kv_connector_module_path and MORIIO_OBSERVED."
+    ) from error
+
+__all__ = [
+    "MoRIIOConnector",
+    "TransferError",
+    "get_forward_context",
+    "is_forward_context_available",
+    "moriio_common",
+    "moriio_connector",
+]
+
+TransferError: type[Exception] = getattr(moriio_common, "TransferError", RuntimeError)
+"""What upstream raises when it fails a step rather than run its forward."""

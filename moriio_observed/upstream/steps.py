@@ -1,0 +1,65 @@
+"""What a step is: what its scheduler side knows of it, and under which CUDA graph it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from moriio_observed.observer import FULL, StepNotes
+from moriio_observed.upstream.moriio import get_forward_context, is_forward_context_available
+
+_NOTES = "moriio_observed_notes"
+
+
+def attach_notes(metadata: Any, scheduler_output: Any) -> None:
+    """Give the worker the scheduler's view of the step, on the metadata it already gets.
+
+    The mapping is the scheduler's own object: in the same pickle it costs a reference.
+    """
+    setattr(
+        metadata,
+        _NOTES,
+        {
+            "scheduled": scheduler_output.num_scheduled_tokens,
+            "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
+            "ended": {
+                *(getattr(scheduler_output, "finished_req_ids", None) or ()),
+                *(getattr(scheduler_output, "preempted_req_ids", None) or ()),
+            },
+        },
+    )
+
+
+def read_notes(metadata: Any) -> StepNotes:
+    """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
+    notes = getattr(metadata, _NOTES, None)
+    return StepNotes(**notes) if notes else StepNotes()
+
+
+def bound_mode(notes: StepNotes) -> str:
+    """The runtime mode of the forward that is about to run, seen when metadata are bound.
+
+    Model Runner V2 replays FULL graphs outside any forward context.
+    """
+    if is_forward_context_available():
+        return _mode_of(get_forward_context())
+    return FULL if notes.scheduled else "NONE"
+
+
+def runtime_mode(forward_context: Any, load_kwargs: Mapping[str, Any], notes: StepNotes) -> str:
+    """The runtime mode of the forward that is about to run, seen by ``start_load_kv``.
+
+    Model Runner V2 hides FULL behind an empty forward context: up to 0.29 tokens are scheduled
+    all the same, from 0.30 the attention metadata come as a keyword argument instead.
+    """
+    mode = _mode_of(forward_context)
+    if mode != "NONE" or getattr(forward_context, "attn_metadata", None) is not None:
+        return mode
+    if load_kwargs:
+        return FULL if load_kwargs.get("attn_metadata") is not None else mode
+    return FULL if notes.scheduled else mode
+
+
+def _mode_of(forward_context: Any) -> str:
+    mode = getattr(forward_context, "cudagraph_runtime_mode", None)
+    return str(getattr(mode, "name", "NONE"))
