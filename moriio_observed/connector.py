@@ -276,9 +276,18 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
             hooks.refuse_incomplete(site, outcome)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Wait for one layer's reads; nothing but one look where none is in flight."""
+        """Wait for one layer's reads; nothing but one look where none is in flight.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
         if self._watch.armed:
-            self._at_layer(layer_name)
+            try:
+                self._at_layer(layer_name)
+            except upstream.TransferError:
+                if self._observer is not None:
+                    self._observer.fail_step()
+                raise
 
     def _at_layer(self, layer_name: str) -> None:
         hooks, observer = self._hooks, self._observer
@@ -344,7 +353,16 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
                 delta = self._aggregate.delta()
         return None if delta is None else ObservedStats(data=delta)
 
+    def _step_failed(self) -> bool:
+        observer, hooks = self._observer, self._hooks
+        return (
+            observer is not None and hooks is not None and not hooks.broken and observer.step_failed
+        )
+
     def _take_delta(self) -> Payload | None:
+        if self._step_failed():
+            # Runner V1 asks even then, and drops the answer: it is kept for the next step.
+            return None
         if self._hooks is not None:
             for reason in self._peers.tell(self._hooks.peer_failures) or ():
                 self._aggregate.counter("peer_failures_total", reason=reason).inc()

@@ -60,6 +60,7 @@ class _Step:
     mode: str
     started_at: float
     ended: bool = False
+    failed: bool = False
     loads_done: bool = False
     reads: bool = False
     unprotected: bool = False
@@ -232,6 +233,17 @@ class ReadObserver:
         if step.reads:
             self.metrics.step_with_reads(started - step.started_at, step.blocked_s)
         self._own(started, 0.0)
+
+    def fail_step(self) -> None:
+        """The step fails in its forward: nobody is served from it, so there is nothing to judge."""
+        if self._step is not None:
+            self._step.ended = self._step.failed = True
+            self.armed = not self.placement.ours
+
+    @property
+    def step_failed(self) -> bool:
+        """Whether the step has failed, and with it whatever would leave with it."""
+        return self._step is not None and self._step.failed
 
     def settle(self, dropped: Iterable[str], recovers: bool) -> None:
         """Upstream has cleaned up: close the accounts it dropped and tell who was exposed.

@@ -14,6 +14,10 @@ from tests.trees import VERSIONS
 # The first use of a version downloads it.
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 
+HAS_NOTHING = {
+    (version, "tests/contract/on_each/test_hybrid.py") for version in ("0.28.0", "0.29.0", "0.30.0")
+}
+"""Suites of what a version does not have: MoRIIO reads recurrent state from 0.31 on."""
 AT_ONCE = 2
 """Versions at the same time: each spends much of its run waiting for slow reads."""
 
@@ -33,7 +37,7 @@ def test_suite(runs: dict[str, Future[Run]], version: str, suite: str) -> None:
     run = runs[version].result()
     cases = run.of(suite)
     assert cases, f"it did not run on {version}:\n{run.output[-4000:]}"
-    assert any(case.outcome == "passed" for case in cases)
+    assert any(case.outcome == "passed" for case in cases) or (version, suite) in HAS_NOTHING
     failed = [case for case in cases if case.outcome == "failed"]
     told = "\n".join(f"{case.name}: {case.message}" for case in failed)
     assert not failed, f"on vLLM {version}:\n{told}\n{run.output[-8000:]}"

@@ -22,10 +22,12 @@ BUILD = ROOT / "build" / "contract"
 STEPS = "tests/contract/on_each/test_steps.py"
 SUITES = (
     STEPS,
+    "tests/contract/on_each/test_hybrid.py",
     "tests/contract/on_each/test_hooks.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",
     "tests/contract/on_each/test_multi_connector.py",
+    "tests/contract/on_each/test_mixed_versions.py",
     "tests/unit/test_connector.py",
     "tests/unit/telemetry/test_vllm_stats.py",
 )

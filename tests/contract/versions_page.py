@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.contract.versions import ROOT, Run
+from tests.trees import VERSIONS
 
 PAGE = ROOT / "docs" / "versions.md"
 
@@ -36,6 +37,15 @@ log with its request id.
 
 """
 
+MIXED = """
+## A prefill engine of another version
+
+While a fleet is being upgraded. MoRIIO's handshake carries no version, so vLLM refuses no pair; what
+is said here is vLLM's own doing, with our connector and without. Neighbouring versions only:
+[rollouts.md](rollouts.md) has what follows, and what real pairs did.
+
+"""
+
 SUBJECTS = {
     "failed": "a read that failed",
     "hung": "a read in flight at the deadline",
@@ -55,7 +65,12 @@ def page(runs: Sequence[Run]) -> str:
         ["---"] * (len(SUBJECTS) + 1),
         *([run.version, *(_alike(run, subject) for subject in SUBJECTS)] for run in runs),
     ]
-    return HEAD + _lines(rows) + VISIBLE + _lines(visible)
+    mixed = [
+        ["decode", "prefill one version older", "prefill one version newer"],
+        ["---"] * 3,
+        *([run.version, *(_mixed(run, step) for step in (-1, 1))] for run in runs),
+    ]
+    return HEAD + _lines(rows) + VISIBLE + _lines(visible) + MIXED + _lines(mixed)
 
 
 def _mode(graph: str) -> str:
@@ -75,6 +90,13 @@ def _slow(run: Run, runner: str, graph: str) -> str:
 def _alike(run: Run, subject: str) -> str:
     auto, upstream = (run.observed[subject, barrier] for barrier in ("auto", "upstream"))
     return auto if auto == upstream else f"`auto`: {auto}. `upstream`: {upstream}"
+
+
+def _mixed(run: Run, step: int) -> str:
+    place = VERSIONS.index(run.version) + step
+    if not 0 <= place < len(VERSIONS):
+        return ""
+    return f"{VERSIONS[place]}: {run.observed['mixed', VERSIONS[place]]}"
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:

@@ -627,3 +627,16 @@ def test_the_gauges_say_how_many_reads_are_in_flight_and_how_old_the_oldest_is()
     gauges = worker.aggregate.cumulative()["gauges"]
     assert gauges["reads_in_flight|0"]["rank 0"][1] == 3
     assert gauges["oldest_read_age_seconds|0"]["rank 0"][1] == 4.0
+
+
+def test_a_step_that_fails_in_its_forward_serves_nobody_and_is_not_judged() -> None:
+    w = Worker(Placement.OFF)
+    w.begin("a")
+    w.post("a")
+    w.observer.before_forward("NONE")
+    w.observer.fail_step()
+    assert w.observer.step_failed
+    w.end()
+    assert w.unprotected() == {}
+    w.begin("a")
+    assert not w.observer.step_failed

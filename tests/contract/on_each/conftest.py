@@ -80,6 +80,7 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         connector: tuple[str, str | None] = OBSERVED,
+        prefill: Prefill = prefill,
         **extra: Any,
     ) -> Decode:
         assert not built, "an engine is the only one in its process"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -10,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from moriio_observed import loopback
 from moriio_observed.demo.server import Ports, transfer_config, with_ports
 
 MAX_STEPS = 100
@@ -22,18 +27,22 @@ class Prefill:
         model: The folder of the tiny model.
         ports: Where it is to listen.
         recurrent: Layers that keep recurrent state.
+        tree: The sources of another vLLM version than this process's, if it is to be of another.
     """
 
-    def __init__(self, model: Path, ports: Ports, recurrent: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: Path, ports: Ports, recurrent: Sequence[str] = (), tree: Path | None = None
+    ) -> None:
         self.ports = ports
         self.recurrent = tuple(recurrent)
-        spawn = multiprocessing.get_context("spawn")
-        self._ours, theirs = spawn.Pipe()
+        self._ours, theirs = multiprocessing.Pipe()
         transfer = with_ports(transfer_config("kv_producer"), ports)
-        self._process = spawn.Process(
-            target=_serve, args=(theirs, model, transfer, self.recurrent), daemon=True
+        what = json.dumps([str(model), transfer, self.recurrent])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno()), what],
+            env=os.environ | ({"PYTHONPATH": str(tree)} if tree else {}),
+            pass_fds=[theirs.fileno()],
         )
-        self._process.start()
         theirs.close()
 
     def __enter__(self) -> Self:
@@ -46,10 +55,11 @@ class Prefill:
         trace: TracebackType | None,
     ) -> None:
         self._ours.close()
-        self._process.join(10)
-        if self._process.is_alive():
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
 
     def leg(self, prompt: Sequence[int], decode: Ports) -> tuple[str, dict[str, Any]]:
         """Compute a prompt and hold its KV; return the request's id and what D must be told."""
@@ -76,9 +86,7 @@ def _serve(
     orders: Connection, model: Path, transfer: Mapping[str, Any], recurrent: Sequence[str]
 ) -> None:
     """Be the prefill engine until the other end is closed."""
-    from moriio_observed import loopback
-
-    loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "1"})
+    loopback.activate()
     from tests.contract.on_each.engine import Engine
 
     engine = Engine(model, transfer, recurrent=recurrent)
@@ -116,3 +124,8 @@ def _held(engine: Any) -> int:
     pool = engine.scheduler.kv_cache_manager.block_pool
     # One block is vLLM's own, for nothing.
     return int(pool.num_gpu_blocks - 1 - pool.get_num_free_blocks())
+
+
+if __name__ == "__main__":
+    folder, transfer_of_ours, recurrent_layers = json.loads(sys.argv[2])
+    _serve(Connection(int(sys.argv[1])), Path(folder), transfer_of_ours, recurrent_layers)

@@ -1,0 +1,231 @@
+"""Hybrids: beside its attention layers the model has layers with recurrent state.
+
+No hook of the connector stands in a layer with recurrent state, and the scheduler cannot recover a
+request of a hybrid whose reads have failed. So vLLM waits for recurrent state before the forward,
+and fails the step where a read that it waits for does not land.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.config import CUDAGraphMode
+
+from moriio_observed.demo.faults import FaultFile
+from moriio_observed.demo.server import BARE, OBSERVED
+from moriio_observed.upstream import TransferError
+from tests.contract.on_each.decode import Asked, Decode
+from tests.contract.on_each.engine import LAYERS, take_ports
+from tests.contract.on_each.expected import FAILS_STEP, HYBRID, UNPROTECTED_BY_UPSTREAM
+from tests.contract.on_each.prefill import Prefill
+
+pytestmark = pytest.mark.skipif(not HYBRID, reason="0.31 and newer read recurrent state")
+
+GetDecode = Callable[..., Decode]
+
+RECURRENT = tuple(layer.replace("self_attn.attn", "mamba") for layer in LAYERS)
+"""Each block of the model has both kinds of layer, as Falcon-H1's have."""
+ATTENTION_READS = list(range(len(LAYERS)))
+STATE_READS = list(range(len(LAYERS), len(LAYERS) + 2 * len(RECURRENT)))
+"""The reads of a request, counted from 0: a layer's recurrent state takes two, conv and SSM."""
+READS = {"attention": ATTENTION_READS, "recurrent": STATE_READS}
+
+PROMPTS = [list(range(start, start + 40)) for start in range(10, 50, 10)]
+HARMED = 1
+SLOW_S, SLOWER_S = 0.1, 0.6
+
+both_barriers = pytest.mark.parametrize("barrier", ["auto", "upstream"])
+both_runners = pytest.mark.parametrize("runner", ["V1", "V2"])
+both_graphs = pytest.mark.parametrize("graph", ["NONE", "FULL"])
+both_kinds = pytest.mark.parametrize("kind", READS)
+each_connector = pytest.mark.parametrize("connector", ["auto", "upstream", "bare"])
+
+
+@pytest.fixture(scope="module")
+def prefill(model: Path) -> Iterator[Prefill]:
+    """A prefill engine of the same model."""
+    with Prefill(model, take_ports(), RECURRENT) as prefill:
+        yield prefill
+
+
+def ask_all(d: Decode) -> list[Asked]:
+    return [d.ask(prompt) for prompt in PROMPTS]
+
+
+def slow(kind: str) -> dict[str, Any]:
+    """Every read is slow, those of one kind are slower."""
+    return {"rules": [{"layers": READS[kind], "latency_s": SLOWER_S}, {"latency_s": SLOW_S}]}
+
+
+def harm(kind: str, **how: Any) -> dict[str, Any]:
+    """Harm one read of one of the requests that come next; the others are slow."""
+    harmed = {"requests": [HARMED], "layers": [READS[kind][-1]]}
+    return {"reset_ordinals": True, "rules": [{**harmed, **how}, {"latency_s": SLOW_S}]}
+
+
+def of(connector: str) -> dict[str, Any]:
+    """What makes a decode engine of one kind: with a barrier of ours, or bare."""
+    if connector == "bare":
+        return {"connector": BARE}
+    return {"connector": OBSERVED, "barrier": connector}
+
+
+def clean_up(d: Decode) -> None:
+    """Step on after a failed step until no read is left: what it has counted comes only now."""
+    d.flush()
+    while d.engine.connector.connector_worker._recving_transfers:
+        d.flush()
+
+
+def awaited(connector: str, runner: str, graph: str, kind: str) -> bool:
+    """Whether a barrier stands before what consumes the reads of a kind."""
+    return (
+        connector == "auto" or kind == "recurrent" or (runner, graph) not in UNPROTECTED_BY_UPSTREAM
+    )
+
+
+@both_runners
+@both_barriers
+def test_healthy_with_two_reads_for_the_recurrent_state_of_a_layer(
+    decode: GetDecode, barrier: str, runner: str
+) -> None:
+    d = decode(barrier=barrier, runner=runner)
+    asked = ask_all(d)
+    d.serve()
+    assert all(d.is_right(*asked))
+    reads = (len(LAYERS) + 2 * len(RECURRENT)) * len(asked)
+    assert d.total("reads_posted_total") == d.total("reads_landed_total") == reads
+    assert d.exposures == []
+    assert d.total("unprotected_steps_total") == 0
+    assert d.released()
+
+
+@both_kinds
+@both_barriers
+@both_graphs
+@both_runners
+def test_slow(
+    decode: GetDecode, faults: FaultFile, runner: str, graph: str, barrier: str, kind: str
+) -> None:
+    d = decode(barrier=barrier, runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE)
+    faults.set(slow(kind))
+    asked = ask_all(d)
+    d.serve(graph)
+    if barrier == "auto":
+        # It relies on a layer's hook only after it has seen it fire.
+        asked += ask_all(d)
+        d.serve(graph)
+    if awaited(barrier, runner, graph, kind):
+        assert all(d.is_right(*asked))
+        assert d.exposures == []
+        assert d.total("unprotected_steps_total") == 0
+    else:
+        assert d.exposed("full_graph") == d.salad == {each.request_id for each in asked}
+        assert {cause for cause, _ in d.counted("unprotected_steps_total")} == {"full_graph"}
+        assert d.total("unlanded_reads_total") == len(LAYERS) * len(asked)
+
+
+@both_graphs
+@both_runners
+def test_waits_stand_where_upstream_puts_them(
+    decode: GetDecode, faults: FaultFile, runner: str, graph: str
+) -> None:
+    d = decode(barrier="upstream", runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE)
+    faults.set(slow("attention"))
+    ask_all(d)
+    d.serve(graph)
+    layers = 0 if FAILS_STEP or graph == "FULL" else len(LAYERS)
+    assert (d.waits("layer"), d.waits("step")) == (layers, 1)
+
+
+def test_auto_waits_for_recurrent_state_before_the_forward_always(
+    decode: GetDecode, faults: FaultFile
+) -> None:
+    d = decode(barrier="auto")
+    faults.set(slow("attention"))
+    ask_all(d)
+    d.serve()
+    assert (d.waits("layer"), d.waits("step")) == (0, 1)
+    ask_all(d)
+    d.serve()
+    assert (d.waits("layer"), d.waits("step")) == (0 if FAILS_STEP else len(LAYERS), 2)
+
+
+@both_kinds
+@each_connector
+@both_graphs
+@both_runners
+def test_a_failed_read_fails_the_step_that_waits_for_it(
+    decode: GetDecode, faults: FaultFile, runner: str, graph: str, connector: str, kind: str
+) -> None:
+    d = decode(**of(connector), runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE)
+    faults.set(harm(kind, fail=True))
+    asked = ask_all(d)
+    fails = awaited(connector, runner, graph, kind)
+    with pytest.raises(TransferError) if fails else contextlib.nullcontext():
+        d.serve(graph)
+    harmed = asked[HARMED].request_id
+    if fails:
+        assert not any(d.answers.values())
+        clean_up(d)
+    else:
+        assert harmed in d.salad
+    if connector != "bare":
+        assert d.total("reads_failed_total") == 1
+        assert d.total("barrier_timeouts_total") == 0
+        # A hybrid's load errors cannot be recovered, so none are reported.
+        assert d.total("load_error_blocks_total") == 0
+        assert d.exposed("failed") == (set() if fails else {harmed})
+        assert d.salad <= {each["request_id"] for each in d.exposures}
+        assert {each["action"] for each in d.exposures} == (set() if fails else {"reported"})
+
+
+@both_kinds
+@each_connector
+def test_a_hung_read_fails_the_step_that_waits_for_it(
+    decode: GetDecode, faults: FaultFile, connector: str, kind: str
+) -> None:
+    d = decode(**of(connector))
+    faults.set(harm(kind, hang=True))
+    ask_all(d)
+    with pytest.raises(TransferError):
+        d.serve()
+    assert not any(d.answers.values())
+    clean_up(d)
+    if connector != "bare":
+        in_layer = connector == "upstream" and kind == "attention" and not FAILS_STEP
+        assert d.counted("barrier_timeouts_total") == {("layer" if in_layer else "step",): 1}
+        assert d.total("reads_aborted_total") == 1
+        assert d.total("reads_failed_total") == 0
+        assert d.exposures == []
+
+
+@pytest.mark.skipif(FAILS_STEP, reason="0.33 waits in no layer")
+@each_connector
+@both_runners
+def test_a_step_that_fails_in_a_layer_exposes_nobody_and_loses_no_count(
+    decode: GetDecode, faults: FaultFile, runner: str, connector: str
+) -> None:
+    d = decode(**of(connector), runner=runner)
+    well = ask_all(d)
+    d.serve()
+    first, *others = ATTENTION_READS
+    harmed = {"requests": [HARMED], "layers": [first], "fail": True, "latency_s": SLOW_S}
+    late = {"layers": others, "latency_s": SLOWER_S}
+    faults.set({"reset_ordinals": True, "rules": [harmed, late]})
+    ill = ask_all(d)
+    with pytest.raises(TransferError):
+        d.serve()
+    clean_up(d)
+    assert all(d.is_right(*well))
+    assert not any(d.answers[each.request_id] for each in ill)
+    if connector != "bare":
+        assert d.exposures == []
+        assert d.total("unprotected_steps_total") == 0
+        assert d.total("reads_failed_total") == 1
+        assert d.total("reads_posted_total") == len(ATTENTION_READS + STATE_READS) * len(well + ill)
+        assert d.waits("layer") == 1
