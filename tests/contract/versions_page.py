@@ -40,8 +40,8 @@ log with its request id.
 MIXED = """
 ## A prefill engine of another version
 
-While a fleet is being upgraded. MoRIIO's handshake carries no version, so vLLM refuses no pair; what
-is said here is vLLM's own doing, with our connector and without. Neighbouring versions only:
+While a fleet is being upgraded. MoRIIO's handshake carries no version, so vLLM refuses no pair;
+what is said here is vLLM's own doing, with our connector and without. Neighbouring versions only:
 [rollouts.md](rollouts.md) has what follows, and what real pairs did.
 
 """

@@ -40,7 +40,7 @@ class Prefill:
         what = json.dumps([str(model), transfer, self.recurrent])
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno()), what],
-            env=os.environ | ({"PYTHONPATH": str(tree)} if tree else {}),
+            env=os.environ | (_environment(tree) if tree else {}),
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
@@ -80,6 +80,12 @@ class Prefill:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    """What makes a process one of that tree's version."""
+    cache = Path(os.environ["VLLM_CACHE_ROOT"]).with_name(tree.name)
+    return {"PYTHONPATH": str(tree), "VLLM_CACHE_ROOT": str(cache)}
 
 
 def _serve(

@@ -189,7 +189,7 @@ def test_a_failed_read_fails_the_step_that_waits_for_it(
 def test_a_hung_read_fails_the_step_that_waits_for_it(
     decode: GetDecode, faults: FaultFile, connector: str, kind: str
 ) -> None:
-    d = decode(**of(connector))
+    d = decode(**of(connector), transfer_timeout=1, recv_abort_timeout=2)
     faults.set(harm(kind, hang=True))
     ask_all(d)
     with pytest.raises(TransferError):
