@@ -29,7 +29,6 @@ from moriio_observed.telemetry.aggregate import Aggregate, Payload, make_key
 from moriio_observed.telemetry.catalog import CATALOG
 from moriio_observed.telemetry.read_metrics import ReadMetrics
 from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedStats
-from moriio_observed.upstream import MoRIIOConnector
 
 __all__ = ["ObservedMoRIIOConnector"]
 
@@ -53,10 +52,12 @@ class _NeverArmed:
     armed = False
 
 
-class ObservedMoRIIOConnector(MoRIIOConnector):
+class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
     """MoRIIOConnector that says for every step whether attention ran on landed KV only."""
 
-    # What was made but never initialised, as upstream's own tests do, does as upstream's.
+    # What was made but never initialised, as upstream's own tests do, steps as upstream's.
+    _known = False
+    _reads = False
     _hooks: upstream.Hooks | None = None
     _observer: ReadObserver | None = None
     _watch: Any = _AlwaysArmed
@@ -67,7 +68,11 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         upstream.by_name.check(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         seams = seams.of(self)
-        check_release(settings, seams)
+        try:
+            check_release(settings, seams)
+        except config.SettingsError:
+            super().shutdown()
+            raise
         self._known = seams.era is not Era.UNKNOWN
         self._flushed_at = time.monotonic()
         self._news = False
@@ -88,6 +93,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
                 self._hook(vllm_config, settings, seams)
             else:
                 self._say_installed(dict.fromkeys(seams.hooks, False))
+                self._say_unprotected(vllm_config)
         if not self._known:
             self._stand_aside(seams)
         # One for each concern, so that none silences another.
@@ -140,22 +146,31 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         """Let vLLM reach upstream's own methods, whatever they have become."""
         self._watch = _AlwaysArmed
         for name in upstream.OVERRIDDEN:
-            setattr(self, name, getattr(super(), name))
+            if (method := getattr(super(), name, None)) is not None:
+                setattr(self, name, method)
         _say_unknown("; ".join(seams.missing))
 
     def _say_installed(self, hooks: Mapping[str, bool]) -> None:
         for hook, in_force in hooks.items():
             self._aggregate.gauge("hook_installed", hook=hook).set(int(in_force))
 
+    def _say_unprotected(self, vllm_config: Any) -> None:
+        """Claim no protection of FULL graphs: the API server has not seen what this worker has."""
+        reads = upstream.is_read_consumer(vllm_config.kv_transfer_config)
+        if reads and upstream.cudagraph_mode(vllm_config)[1]:
+            self._aggregate.gauge("full_graph_protected").set(0)
+
     @classmethod
-    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+    def requires_piecewise_for_cudagraph(
+        cls, extra_config: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> bool:
         """As upstream; where FULL graphs are configured vLLM asks before it loads a model.
 
         Raises:
             SettingsError: A setting is bad: better now than minutes later.
         """
         _checked_settings(extra_config)
-        return bool(super().requires_piecewise_for_cudagraph(extra_config))
+        return bool(super().requires_piecewise_for_cudagraph(extra_config, *args, **kwargs))
 
     # The scheduler side.
 
@@ -189,12 +204,16 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
 
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; sends that expired with nobody having released them are counted."""
-        scheduler = self.connector_scheduler
-        released = set(connector_output.finished_sending or ())
-        overdue = self._scheduling.tell(upstream.overdue_sends, scheduler) or set()
+        overdue = None
+        if self._known:
+            overdue = self._scheduling.tell(self._overdue, connector_output)
         super().update_connector_output(connector_output)
         if overdue:
-            self._scheduling.tell(self._note_expired, overdue - released)
+            self._scheduling.tell(self._note_expired, overdue)
+
+    def _overdue(self, connector_output: Any) -> set[str]:
+        released = connector_output.finished_sending or ()
+        return upstream.overdue_sends(self.connector_scheduler).difference(released)
 
     def _note_expired(self, overdue: set[str]) -> None:
         expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
@@ -237,7 +256,8 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         if observer is None or hooks is None or hooks.broken:
             super().start_load_kv(forward_context, **kwargs)
             return
-        notes = hooks.tell(upstream.read_notes, self._connector_metadata) or StepNotes()
+        metadata = getattr(self, "_connector_metadata", None)
+        notes = hooks.tell(upstream.read_notes, metadata) or StepNotes()
         if notes.loads_before_forward is False:
             hooks.tell(observer.end_forward)
             hooks.after_forward = True
@@ -316,7 +336,7 @@ class ObservedMoRIIOConnector(MoRIIOConnector):
         return super().get_finished(finished_req_ids)
 
     # The base's calls `get_finished`; from 0.33 upstream has its own, which does not.
-    if "get_transfer_results" in vars(MoRIIOConnector):
+    if upstream.HAS_TRANSFER_RESULTS:
 
         def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
             """As upstream; the requests the scheduler has finished take part no more."""
@@ -475,5 +495,8 @@ def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, 
         gauges["full_graph_protected"] = float(protected)
     return gauges
 
+
+MoRIIOConnector = ObservedMoRIIOConnector
+"""For whoever keeps upstream's name and only adds our module path: ours is what they mean."""
 
 register()

@@ -20,7 +20,11 @@ from moriio_observed.upstream.facts import (
     vllm_version,
 )
 from moriio_observed.upstream.hooks import Hooks
-from moriio_observed.upstream.moriio import MoRIIOConnector, TransferError
+from moriio_observed.upstream.moriio import (
+    HAS_TRANSFER_RESULTS,
+    MoRIIOConnector,
+    TransferError,
+)
 from moriio_observed.upstream.scheduler import (
     claims_phantom,
     deferred_sends,
@@ -32,6 +36,7 @@ from moriio_observed.upstream.seams import OVERRIDDEN, Seams
 from moriio_observed.upstream.steps import attach_notes, bound_mode, read_notes, runtime_mode
 
 __all__ = [
+    "HAS_TRANSFER_RESULTS",
     "OVERRIDDEN",
     "Deadlines",
     "Hooks",

@@ -105,8 +105,9 @@ class Hooks:
         base = type(target)
         if issubclass(base, (ObservedProducer, ObservedWrapper)):
             raise ValueError(f"a {base.__name__} is hooked already")  # noqa: TRY004  (not a type error)
-        target.__class__ = type(base.__name__, (mixin, base), {})
+        # Before the class: another thread may call a hook at any moment.
         target._moriio_observed = self
+        target.__class__ = type(base.__name__, (mixin, base), {})
         self._installed.append((target, base))
 
     def _give_up(self) -> None:
@@ -140,11 +141,13 @@ class Hooks:
             call = inspect.signature(read_blocks).bind(*args, **call).arguments
         request_id = call["request_id"]
         with self.worker.moriio_wrapper.lock:
-            if request_id not in self.worker._recving_transfers:
-                return
-            by_layer = dict(self.worker._recving_transfers[request_id])
-            self._tracked.add(request_id)
+            by_layer = dict(self.worker._recving_transfers.get(request_id) or {})
         posted = list(posting.reads_in(by_layer))
+        if posting.lost(status for _, _, status, _ in posted):
+            raise RuntimeError("vLLM keeps reads where moriio_observed does not look for them")
+        if not by_layer:
+            return
+        self._tracked.add(request_id)
         self.observer.posted(
             request_id,
             str(call["dst_engine_id"]),
@@ -156,11 +159,12 @@ class Hooks:
 
     def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
         """One read was posted, or rejected because the send queue was full."""
-        if self._posting is None:
-            return
-        self.tell(self._collect, self._posting, status, transfer_size_byte)
+        if self._observer is not None:
+            self.tell(self._collect, self._posting, status, transfer_size_byte)
 
-    def _collect(self, posting: Posting, status: Any, transfer_size_byte: Any) -> None:
+    def _collect(self, posting: Posting | None, status: Any, transfer_size_byte: Any) -> None:
+        if posting is None:
+            raise RuntimeError("vLLM posts reads outside _read_blocks")
         if status.Failed() and "SQ full" in (status.Message() or ""):
             self._send_queue_full.inc()
         posting.add(status, transfer_size_byte)

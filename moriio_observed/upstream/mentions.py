@@ -15,10 +15,18 @@ from moriio_observed.upstream.moriio import moriio_connector
 
 
 def by_method(owner: Any, name: str) -> set[str]:
-    """Every name that a method calls, reads or sets; none if there is no such method."""
-    method: Any = getattr(owner, name, None)
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    return set() if code is None else set(_names(code))
+    """Every name that a method calls, reads or sets; none if there is no such method.
+
+    With what it reaches by ``super()``, so that a subclass of upstream's is taken as upstream's.
+    """
+    found: set[str] = set()
+    for base in getattr(owner, "__mro__", ()):
+        if name in vars(base):
+            code = _code_of(vars(base)[name])
+            found.update(() if code is None else _names(code))
+            if "super" not in found:
+                break
+    return found
 
 
 def by_package() -> set[str]:
@@ -29,6 +37,15 @@ def by_package() -> set[str]:
         for method in vars(owner)
         for name in by_method(owner, method)
     }
+
+
+def _code_of(method: Any) -> CodeType | None:
+    try:
+        method = inspect.unwrap(method)
+    except ValueError:  # wrapped in a circle
+        return None
+    code = getattr(method, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _package_classes() -> Iterator[type]:

@@ -62,10 +62,11 @@ class ObservedWrapper:
 
     def read_remote_data(self, transfer_size_byte: Any, *args: Any, **kwargs: Any) -> Any:
         """As upstream; what was posted is told."""
+        hooks = self._moriio_observed
         status = super().read_remote_data(  # type: ignore[misc]
             transfer_size_byte, *args, **kwargs
         )
-        self._moriio_observed.read_posted(status, transfer_size_byte)
+        hooks.read_posted(status, transfer_size_byte)
         return status
 
     def waiting_for_transfer_complete(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
     from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common, moriio_connector
     from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
         MoRIIOConnector,
@@ -16,13 +17,25 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "HAS_TRANSFER_RESULTS",
     "MoRIIOConnector",
     "TransferError",
     "get_forward_context",
     "is_forward_context_available",
+    "is_moriios_own",
     "moriio_common",
     "moriio_connector",
 ]
 
 TransferError: type[Exception] = getattr(moriio_common, "TransferError", RuntimeError)
 """What upstream raises when it fails a step rather than run its forward."""
+
+
+def is_moriios_own(name: str) -> bool:
+    """Whether MoRIIO's connector has a method of its own, beside what every connector has."""
+    owner = next((base for base in MoRIIOConnector.__mro__ if name in vars(base)), None)
+    return owner is not None and not issubclass(KVConnectorBase_V1, owner)
+
+
+HAS_TRANSFER_RESULTS = is_moriios_own("get_transfer_results")
+"""Only on 0.33; before, the one that every connector has calls ``get_finished``."""

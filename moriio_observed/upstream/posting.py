@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,14 @@ class Posting:
             for status in each_status(kept):
                 if size := self.sizes.get(id(status)):
                     yield layer_index(layer_name, position), layer_name, status, size
+
+    def lost(self, found: Iterable[Any]) -> bool:
+        """Whether a read that moves anything and has not failed is not among those found."""
+        known = set(map(id, found))
+        return any(
+            self.sizes[id(status)] and id(status) not in known and not status.Failed()
+            for status in self.statuses
+        )
 
 
 def each_status(kept: Any) -> tuple[Any, ...]:

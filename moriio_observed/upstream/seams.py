@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
 from moriio_observed.barrier import Era
 from moriio_observed.upstream import mentions
-from moriio_observed.upstream.moriio import MoRIIOConnector, moriio_connector
+from moriio_observed.upstream.moriio import (
+    HAS_TRANSFER_RESULTS,
+    MoRIIOConnector,
+    is_moriios_own,
+    moriio_connector,
+)
 from moriio_observed.upstream.shapes import Shape
 
 STEP_WAIT = "_await_reads_issued_this_step"
@@ -39,11 +44,30 @@ CONNECTOR_SEAMS = {
     "update_connector_output": Shape(("connector_output",)),
     "shutdown": Shape(),
 }
-if "get_transfer_results" in vars(MoRIIOConnector):
+if HAS_TRANSFER_RESULTS:
     CONNECTOR_SEAMS["get_transfer_results"] = Shape(("finished_req_ids",))
 
 OVERRIDDEN = tuple(CONNECTOR_SEAMS)
 """The methods of upstream's connector that ours stands in front of."""
+
+_STATISTICS = ("get_kv_connector_stats", "build_kv_connector_stats", "build_prom_metrics")
+"""What ours replaces; MoRIIO has none of its own up to 0.33, and ours would hide it."""
+
+_WAITS = frozenset(
+    {
+        *("CUDAGraphMode", "FULL", "cudagraph_runtime_mode", "get_forward_context"),
+        *("MoRIIOMode", "READ", "mode", "is_producer", "_has_mamba"),
+        *("connector_worker", "moriio_wrapper", "moriio_config", "transfer_timeout"),
+        *("_recving_transfers", "_reads_issued_this_step", "_mamba_reads_this_step"),
+        *("Failed", "Succeeded", "TransferError", "waiting_for_transfer_complete"),
+        *("wait_for_layer_load", "lock", "time", "monotonic", "sleep"),
+        *("get", "values", "len", "sum", "logger", "warning", "exception"),
+    }
+)
+"""All that the waits use which ours takes the place of, in the releases we know.
+
+One that uses more does more than wait, a memory fence perhaps, and ours would leave that out.
+"""
 
 _PRODUCER_HOOKS = ("moriio_handshake", "send_notify", "handle_release_message")
 
@@ -58,7 +82,12 @@ _STATE = {
         "moriio_config.transfer_timeout",
         "_recving_transfers",
     ),
-    "connector_scheduler": ("mode", "is_producer", "_reqs_need_recv"),
+    "connector_scheduler": (
+        "mode",
+        "is_producer",
+        "_reqs_need_recv",
+        "_deferred_send_deadlines",
+    ),
 }
 """What we read of each side that a connector builds."""
 
@@ -87,10 +116,10 @@ class Seams:
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def detect(cls) -> Seams:
-        """Look at the classes of the vLLM that is installed."""
-        worker = getattr(moriio_connector, "MoRIIOConnectorWorker", None)
-        wrapper = getattr(moriio_connector, "MoRIIOWrapper", None)
+    def detect(cls, worker: Any = None, wrapper: Any = None) -> Seams:
+        """Look at the classes of the vLLM that is installed, or at those something is made of."""
+        worker = worker or getattr(moriio_connector, "MoRIIOConnectorWorker", None)
+        wrapper = wrapper or getattr(moriio_connector, "MoRIIOWrapper", None)
         mentioned = mentions.by_package()
         faults = {
             name.lstrip("_"): shape.fault(owner, name)
@@ -103,6 +132,11 @@ class Seams:
         faults |= {
             f"MoRIIOConnector.{name}": shape.fault(MoRIIOConnector, name)
             for name, shape in CONNECTOR_SEAMS.items()
+        }
+        faults |= {
+            f"MoRIIOConnector.{name}": "MoRIIO has statistics of its own" if own else ""
+            for name in _STATISTICS
+            for own in (is_moriios_own(name),)
         }
         # The API server says what is protected, and has built nothing that `of` could look at.
         for side, paths in _STATE.items():
@@ -122,18 +156,34 @@ class Seams:
         built = {
             name: side for name in _STATE if (side := getattr(connector, name, None)) is not None
         }
-        absent = [
+        found = [
             f"{path}: not there"
             for name, side in built.items()
             for path in _STATE[name]
             if not _has(side, path)
         ]
         if not built:
-            absent = [f"{' and '.join(_STATE)}: neither is there"]
-        if not absent:
-            return self
-        missing = tuple(dict.fromkeys((*self.missing, *absent)))
-        return replace(self, era=Era.UNKNOWN, missing=missing)
+            found = [f"{' and '.join(_STATE)}: neither is there"]
+        found += [
+            f"MoRIIOConnector.{name}: bound on the object itself"
+            for name in CONNECTOR_SEAMS
+            if name in vars(connector)
+        ]
+        worker = built.get("connector_worker")
+        seams = self
+        if worker is not None and not found:
+            seams = self._of_classes(type(worker), type(worker.moriio_wrapper))
+            found += _unhookable(worker, (*WORKER_SEAMS, LAYER_WAIT, STEP_WAIT))
+            found += _unhookable(worker.moriio_wrapper, WRAPPER_SEAMS)
+        if not found:
+            return seams
+        missing = tuple(dict.fromkeys((*seams.missing, *found)))
+        return replace(seams, era=Era.UNKNOWN, missing=missing)
+
+    def _of_classes(self, worker: type, wrapper: type) -> Seams:
+        """Look at the classes of what was built, where they are not those we have looked at."""
+        usual = (moriio_connector.MoRIIOConnectorWorker, moriio_connector.MoRIIOWrapper)
+        return self if (worker, wrapper) == usual else self.detect(worker, wrapper)
 
     @property
     def producer_hooks(self) -> dict[str, bool]:
@@ -153,14 +203,46 @@ def _find_era(worker: Any) -> tuple[Era, str]:
             f"worker has {LAYER_WAIT}: {layer[0]}, connector calls it: {layer[1]}; "
             f"worker has {STEP_WAIT}: {step[0]}, start_load_kv calls it: {step[1]}"
         )
+    for owner, name in ((MoRIIOConnector, LAYER_WAIT), (worker, LAYER_WAIT), (worker, STEP_WAIT)):
+        if more := _more_than_waits(owner, name):
+            return Era.UNKNOWN, f"{owner.__name__}.{name} {more}"
     if era is Era.LAYER:
         return era, ""
     if fault := STEP_WAIT_SHAPE.fault(worker, STEP_WAIT):
         return Era.UNKNOWN, f"{STEP_WAIT}: {fault}"
-    # Its wait is seen, and credited, there.
-    if "waiting_for_transfer_complete" not in mentions.by_method(worker, STEP_WAIT):
-        return Era.UNKNOWN, f"{STEP_WAIT} does not wait with waiting_for_transfer_complete"
+    # Its wait is seen there; what it waits for is emptied, and hybrids are told, by these names.
+    used = mentions.by_method(worker, STEP_WAIT)
+    for name in ("waiting_for_transfer_complete", "_reads_issued_this_step", "_has_mamba"):
+        if name not in used:
+            return Era.UNKNOWN, f"{STEP_WAIT} does not use {name}"
     return era, ""
+
+
+def _more_than_waits(owner: Any, name: str) -> str:
+    """What a wait that ours takes the place of does besides, empty if nothing."""
+    method = getattr(owner, name, None)
+    if method is None:
+        return ""
+    if hasattr(method, "__wrapped__"):
+        return "is wrapped in something"
+    package = f"{moriio_connector.__package__}."
+    if not str(getattr(method, "__module__", "")).startswith(package):
+        return f"is not vLLM's but of {getattr(method, '__module__', 'another module')}"
+    more = sorted(mentions.by_method(owner, name) - _WAITS)
+    return f"does more than wait ({', '.join(more)})" if more else ""
+
+
+def _unhookable(side: Any, names: Iterable[str]) -> list[str]:
+    """What would keep a class in front of a built object's own from being reached."""
+    bound = vars(side) if hasattr(side, "__dict__") else {}
+    faults = [f"{name.lstrip('_')}: bound on the object itself" for name in names if name in bound]
+    base = type(side)
+    try:
+        side.__class__ = type(base.__name__, (base,), {})
+        side.__class__ = base
+    except Exception as error:  # noqa: BLE001  (whatever its class does)
+        faults.append(f"{base.__name__}: {error}")
+    return faults
 
 
 def _has(side: Any, path: str) -> bool:

@@ -35,12 +35,15 @@ class Shape:
             return "not there"
         try:
             parameters = inspect.signature(method).parameters.values()
-        except (TypeError, ValueError):
+        except Exception:  # noqa: BLE001  (whatever somebody's signature does)
             return "its parameters cannot be read"
-        names = [each.name for each in parameters if each.kind not in _VARIABLE][1:]
+        given = [each for each in parameters if each.kind not in _VARIABLE][1:]
+        names = [each.name for each in given]
         for wanted in (*self.takes, *self.reads):
             if wanted not in names:
                 return f"no parameter {wanted}"
+        if any(each.kind is each.KEYWORD_ONLY for each in given[: len(self.takes)]):
+            return "its parameters are taken by keyword only"
         expected = len(self.takes)
         if names[:expected] != list(self.takes):
             return f"its parameters are {', '.join(names)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.versions import STEPS, VERSIONS_RUN, table
+from tests.contract.versions import BUDGET_S, SCENARIOS, VERSIONS_RUN, table
 
 collect_ignore = ["on_each"]
 """Run on every version by `test_every_version.py`, each in a process of its own."""
@@ -15,8 +15,8 @@ def pytest_terminal_summary(
 ) -> None:
     runs = config.stash.get(VERSIONS_RUN, [])
     if runs:
-        terminalreporter.section("scripted steps, version by scenario")
-        for line in table(runs, STEPS):
+        terminalreporter.section("every version by every scenario")
+        for line in table(runs, SCENARIOS):
             terminalreporter.write_line(line)
         took = ", ".join(f"{run.version} {run.seconds:.0f} s" for run in runs)
-        terminalreporter.write_line(f"all suites of a version, two versions at a time: {took}")
+        terminalreporter.write_line(f"each version, of a budget of {BUDGET_S} s: {took}")

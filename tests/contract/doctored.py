@@ -111,6 +111,7 @@ def find_facts(renamed: dict[str, str]) -> dict[str, Any]:
             )
             self.is_producer = False
             self._reqs_need_recv: dict[str, Any] = {}
+            self._deferred_send_deadlines: dict[str, Any] = {}
 
     lines = Lines()
     logging.getLogger("vllm.moriio_observed").addHandler(lines)
@@ -205,16 +206,20 @@ def forked() -> Iterator[bool]:
     child = os.fork()
     if child:
         yield False
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            raise SystemExit(f"process {child} ended with status {status}")
         return
+    code = 1
     try:
         yield True
+        code = 0
     except BaseException:  # noqa: BLE001  (whatever it is, it ends this process)
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 def import_everything_else() -> Any:

@@ -58,9 +58,9 @@ def hooks() -> list[Hook]:
     """Every hook that the version under test needs."""
     from moriio_observed.barrier import Era
     from moriio_observed.connector import ObservedMoRIIOConnector
-    from moriio_observed.upstream import OVERRIDDEN, Seams
+    from moriio_observed.upstream import HAS_TRANSFER_RESULTS, OVERRIDDEN, Seams
     from moriio_observed.upstream.mixins import ObservedProducer, ObservedWorker, ObservedWrapper
-    from moriio_observed.upstream.moriio import MoRIIOConnector, moriio_connector
+    from moriio_observed.upstream.moriio import moriio_connector
 
     upstreams = {
         ObservedProducer: moriio_connector.MoRIIOConnectorWorker,
@@ -84,7 +84,7 @@ def hooks() -> list[Hook]:
     if era is Era.STEP:
         # It claims only what will be read.
         idle.add("update_state_after_alloc")
-    if "get_transfer_results" in vars(MoRIIOConnector):
+    if HAS_TRANSFER_RESULTS:
         # That is what vLLM calls.
         idle.add("get_finished")
     return [hook for hook in (*mixed_in, *overriding) if hook.name not in idle]

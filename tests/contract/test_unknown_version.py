@@ -24,12 +24,18 @@ from tests.trees import source_tree
 
 loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole  # noqa: E402
+from vllm.config import CUDAGraphMode, KVTransferConfig  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
+    KVConnectorBase_V1,
+    KVConnectorRole,
+)
 
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
-from moriio_observed.connector import ObservedMoRIIOConnector  # noqa: E402
+from moriio_observed.connector import ObservedMoRIIOConnector, _say_unknown  # noqa: E402
 from moriio_observed.upstream import mixins, moriio, seams  # noqa: E402
+from moriio_observed.upstream.shapes import Shape  # noqa: E402
 from tests.unit import scripted  # noqa: E402
 
 pytestmark = pytest.mark.contract
@@ -39,6 +45,15 @@ ROOT = Path(__file__).parents[2]
 STEP_WAIT = "    def _await_reads_issued_this_step(self) -> None:\n        pass\n\n"
 LAYER_WAIT = "    def wait_for_layer_load(self, layer_name: str) -> None:\n        pass\n\n"
 CLEAN_UP = r"    def _pop_done_transfers\("
+
+ANOTHER_PLACE = """\
+    def _read_blocks_fast(self, **what):
+        return self._read_blocks_really(**what)
+
+    def _read_blocks(self, request_id, dst_engine_id):
+        self._read_blocks
+
+    def _read_blocks_really("""
 
 UNKNOWN = {
     Change(
@@ -80,6 +95,37 @@ UNKNOWN = {
         "0.32.0",
         ((r"self\.connector_worker\.wait_for_layer_load\(layer_name\)", "pass"),),
     ): "barrier: worker has wait_for_layer_load: True, connector calls it: False",
+    Change(
+        "the step's reads are kept elsewhere",
+        "0.32.0",
+        ((r"\b_reads_issued_this_step\b(?!\()", "_posted_now"),),
+        renamed=(("_reads_issued_this_step", "_posted_now"),),
+    ): "barrier: Worker._await_reads_issued_this_step does more than wait (_posted_now)",
+    Change(
+        "sends are held elsewhere",
+        "0.30.0",
+        ((r"\b_deferred_send_deadlines\b", "_held_until"),),
+    ): "_deferred_send_deadlines: not there",
+    Change(
+        "the layer wait does more",
+        "0.32.0",
+        (
+            (
+                r"self\.connector_worker\.wait_for_layer_load\(layer_name\)",
+                r"\g<0>; logging.getLogger()",
+            ),
+        ),
+    ): "barrier: MoRIIOConnector.wait_for_layer_load does more than wait (getLogger, logging)",
+    Change(
+        "the connector has statistics of its own",
+        "0.33.0",
+        (
+            (
+                r"(?=    def wait_for_layer_load\(self, layer_name: str)",
+                "    def get_kv_connector_stats(self):\n        return None\n\n",
+            ),
+        ),
+    ): "MoRIIOConnector.get_kv_connector_stats: MoRIIO has statistics of its own",
     Change(
         "the reads are kept elsewhere",
         "0.32.0",
@@ -134,7 +180,31 @@ KNOWN = [
     ),
     Change("nothing changed", "0.33.0"),
 ]
-CHANGES = [*UNKNOWN, MOVED, *KNOWN]
+UNSEEN = [
+    Change(
+        "a layer's reads are kept as a tuple",
+        "0.33.0",
+        (
+            (
+                r"(_recving_transfers\[request_id\]\[layer_name\] = )(\w+)",
+                r"\1tuple(\2)",
+            ),
+        ),
+    ),
+    Change(
+        "reads are posted in another place",
+        "0.30.0",
+        (
+            (r"self\._read_blocks\(", "self._read_blocks_fast("),
+            (
+                r"    def _read_blocks\(",
+                ANOTHER_PLACE,
+            ),
+        ),
+    ),
+]
+"""What no look at the classes can tell: it shows when the first read is posted."""
+CHANGES = [*UNKNOWN, MOVED, *UNSEEN, *KNOWN]
 
 
 def named(change: Change) -> str:
@@ -246,6 +316,20 @@ def test_what_changes_nothing_for_us_is_known(facts: Any, change: Change) -> Non
     assert found["refusal"] is None
 
 
+@pytest.mark.parametrize("change", UNSEEN, ids=named)
+def test_reads_that_we_do_not_see_are_left_to_upstreams_wait(facts: Any, change: Change) -> None:
+    found = facts(change)
+    during_forward = found["trace"][0]
+    assert [state for state, _ in during_forward] == ["landed"] * 4
+    assert (
+        found["trace"][1:] == found["upstream's trace"][1:]
+        or found["trace"][2:] == (found["upstream's trace"][2:])
+    )
+    assert set(installed(found).values()) == {0}
+    [error] = [line for level, line in found["lines"] if level == "ERROR"]
+    assert "upstream's own READ barrier is in force" in error
+
+
 def test_an_edit_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
     change = Change("nothing", "0.32.0", ((r"no_such_name", ""),))
     with pytest.raises(ValueError, match=r"nothing in 0\.32\.0 matches 'no_such_name'"):
@@ -265,6 +349,107 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
             del self._recving_transfers
 
     monkeypatch.setattr(scripted, "ScriptedWorker", Worker)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_said_before() -> None:
+    _say_unknown.cache_clear()
+
+
+def test_a_method_that_has_gone_is_no_reason_not_to_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for owner in (upstream.MoRIIOConnector, KVConnectorBase_V1):
+        monkeypatch.delattr(owner, "get_block_ids_with_load_errors")
+    with caplog.at_level(logging.ERROR, logger="vllm.moriio_observed"):
+        d = scripted.Decode(monkeypatch)
+    assert not hasattr(d.worker, "_moriio_observed")
+    assert "MoRIIOConnector.get_block_ids_with_load_errors: not there" in caplog.text
+
+
+def test_a_worker_that_is_a_subclass_of_upstreams_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Worker(moriio.moriio_connector.MoRIIOConnectorWorker):
+        def start_load_kv(self, *args: Any, **kwargs: Any) -> Any:
+            return super().start_load_kv(*args, **kwargs)
+
+    monkeypatch.setattr(moriio.moriio_connector, "MoRIIOConnectorWorker", Worker)
+    assert upstream.Seams.detect().missing == ()
+
+
+def test_a_parameter_that_is_taken_by_keyword_only_is_another_shape() -> None:
+    class Connector:
+        def get_finished(self, *, finished_req_ids: set[str]) -> None: ...
+
+    fault = Shape(("finished_req_ids",)).fault(Connector, "get_finished")
+    assert fault == "its parameters are taken by keyword only"
+
+
+def test_a_check_by_name_that_cannot_be_run_is_no_reason_not_to_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(kv_connector="Ours"),
+        _verify_aux_output_compatibility=lambda more: None,
+    )
+    with caplog.at_level(logging.WARNING, logger="vllm.moriio_observed"):
+        upstream.by_name.check(config)
+    assert "cannot be run" in caplog.text
+    assert config.kv_transfer_config.kv_connector == "Ours"
+
+
+def test_a_hook_bound_on_the_built_object_would_never_be_reached(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Worker(scripted.ScriptedWorker):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            wrapper = self.moriio_wrapper
+            wrapper.read_remote_data = wrapper.read_remote_data
+
+    monkeypatch.setattr(scripted, "ScriptedWorker", Worker)
+    with caplog.at_level(logging.ERROR, logger="vllm.moriio_observed"):
+        scripted.Decode(monkeypatch)
+    assert "read_remote_data: bound on the object itself" in caplog.text
+
+
+def test_what_was_built_is_looked_at_and_not_what_the_module_has(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = upstream.MoRIIOConnector.__init__
+
+    class Worker(scripted.ScriptedWorker):
+        def wait_for_layer_load(self, layer_name: str) -> None:
+            """Waits in a way of its own."""
+
+    def of_its_own(self: Any, config: Any, *args: Any) -> None:
+        built(self, config, *args)
+        self.connector_worker = Worker(config)
+
+    monkeypatch.setattr(upstream.MoRIIOConnector, "__init__", of_its_own)
+    with caplog.at_level(logging.ERROR, logger="vllm.moriio_observed"):
+        d = scripted.Decode(monkeypatch)
+    assert not hasattr(d.worker, "_moriio_observed")
+    assert "Worker.wait_for_layer_load is not vLLM's" in caplog.text
+
+
+def test_upstreams_name_with_our_module_path_is_ours() -> None:
+    config = KVTransferConfig(
+        kv_connector="MoRIIOConnector",
+        kv_connector_module_path="moriio_observed.connector",
+        kv_role="kv_consumer",
+    )
+    assert KVConnectorFactory.get_connector_class(config) is ObservedMoRIIOConnector
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_a_worker_built_without_what_we_read_claims_no_protection_of_full_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = scripted.Decode(monkeypatch, graphs=CUDAGraphMode.FULL)
+    gauges = d.connector._aggregate.cumulative()["gauges"]
+    assert gauges["full_graph_protected"]["rank 0"][1] == 0
 
 
 @pytest.mark.usefixtures("unbuilt")

@@ -20,18 +20,26 @@ ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "contract"
 
 STEPS = "tests/contract/on_each/test_steps.py"
+HYBRID = "tests/contract/on_each/test_hybrid.py"
+MIXED = "tests/contract/on_each/test_mixed_versions.py"
 SUITES = (
     STEPS,
-    "tests/contract/on_each/test_hybrid.py",
+    HYBRID,
     "tests/contract/on_each/test_hooks.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",
     "tests/contract/on_each/test_multi_connector.py",
-    "tests/contract/on_each/test_mixed_versions.py",
+    MIXED,
     "tests/unit/test_connector.py",
     "tests/unit/telemetry/test_vllm_stats.py",
 )
 """What has to pass on every version."""
+
+SCENARIOS = (STEPS, HYBRID, MIXED)
+"""What the final table shows."""
+AXES = ("V1", "V2", "NONE", "PIECEWISE", "FULL")
+BUDGET_S = 300
+"""For one version's run, two versions at a time on two cores; printed, never asserted."""
 
 VERSIONS_RUN: pytest.StashKey[list[Run]] = pytest.StashKey()
 """Where a session keeps every version's run."""
@@ -54,11 +62,6 @@ class Case:
     outcome: str
     message: str = ""
     observed: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-
-    @property
-    def function(self) -> str:
-        """Its name without its parameters."""
-        return self.name.partition("[")[0]
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> 
             "PYTHONPATH": str(source_tree(version)),
             "VLLM_TARGET_DEVICE": "cpu",
             "VLLM_UNDER_TEST": version,
+            "PYTEST_ADDOPTS": "",
             **environment,
         },
         stdout=subprocess.PIPE,
@@ -132,21 +136,32 @@ def _case(element: ET.Element) -> Case:
         if said.get("name") == "observed":
             *key, seen = json.loads(said.get("value", "[]"))
             observed[tuple(key)] = seen
-    classname = element.get("classname", "")
-    return Case(
-        f"{classname.replace('.', '/')}.py", element.get("name", ""), outcome, message, observed
-    )
+    # A test in a class has the class's name behind its module's.
+    parts = [part for part in element.get("classname", "").split(".") if part[:1].islower()]
+    return Case(f"{'/'.join(parts)}.py", element.get("name", ""), outcome, message, observed)
 
 
-def table(runs: Sequence[Run], suite: str) -> list[str]:
+def table(runs: Sequence[Run], suites: Sequence[str]) -> list[str]:
     """Version by scenario, as lines of text: what passed, what a version does not have."""
-    functions = list(dict.fromkeys(case.function for run in runs for case in run.of(suite)))
-    width = max(map(len, functions), default=0)
+    rows = list(dict.fromkeys(_row(case) for run in runs for case in _of(run, suites)))
+    width = max(map(len, rows), default=0)
     lines = [" " * width + "".join(f"{run.version:>10}" for run in runs)]
-    for function in functions:
-        cells = [_cell([c for c in run.of(suite) if c.function == function]) for run in runs]
-        lines.append(function.ljust(width) + "".join(f"{cell:>10}" for cell in cells))
+    for row in rows:
+        cells = [_cell([c for c in _of(run, suites) if _row(c) == row]) for run in runs]
+        lines.append(row.ljust(width) + "".join(f"{cell:>10}" for cell in cells))
     return lines
+
+
+def _of(run: Run, suites: Sequence[str]) -> list[Case]:
+    return [case for suite in suites for case in run.of(suite)]
+
+
+def _row(case: Case) -> str:
+    """The scenario, with the runner and the CUDA graph mode where there is one."""
+    suite = Path(case.suite).stem.removeprefix("test_")
+    function, _, parameters = case.name.partition("[")
+    axes = [each for each in parameters.rstrip("]").split("-") if each in AXES]
+    return " ".join([f"{suite}: {function.removeprefix('test_')}", *axes])
 
 
 def _cell(cases: Sequence[Case]) -> str:

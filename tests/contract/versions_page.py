@@ -9,31 +9,36 @@ from tests.trees import VERSIONS
 
 PAGE = ROOT / "docs" / "versions.md"
 
+NOT_SEEN = "not seen"
 STEPS_OF = [(runner, graph) for runner in ("V1", "V2") for graph in ("NONE", "PIECEWISE", "FULL")]
 
 HEAD = """\
 # Versions
 
-What each supported vLLM does by itself, what `barrier: auto` makes of it, and what neither can
-prevent in this release, so that it is only visible. Written by the contract tests from what they
-saw (`tests/contract/test_every_version.py`): each version's own scheduler, connector and runner
-glue, with real reads over the loopback and a model that knows when the KV it reads is wrong.
+What each supported vLLM does by itself, what `barrier: auto` makes of it, and what is only visible
+in this release. Written from what the contract tests saw (`tests/contract/test_every_version.py`):
+each version's own scheduler, connector and runner glue, with real reads over the loopback and a
+model that knows when the KV it reads is wrong.
 
 ## Reads that are healthy but slow
 
 Does attention wait for them? By model runner and CUDA graph runtime mode. "vLLM" means that vLLM's
-own barrier waits, and ours does in its place; **auto** means that vLLM runs ahead of its reads and
-answers wrong with HTTP 200, and that with `barrier: auto` it waits. Model Runner V2 is vLLM's
-default for CUDA from 0.30 on; the line "barrier 'auto', so waits stand …" in the log of a decode
-engine says what is in force.
+own barrier waits, and ours does in its place. "**auto**" means that vLLM runs ahead of its reads,
+serves what it made of them and raises nothing, and that with `barrier: auto` it waits.
+
+The runner is vLLM's choice (`VLLM_USE_V2_MODEL_RUNNER`); V2 runs by default on more and more
+platforms and models from 0.30 on. Of a hybrid's reads, those of recurrent state are waited for by
+every version that has them (0.31 and newer), in every column; its attention reads are as here.
 
 """
 
 VISIBLE = """
-## What no barrier can make right
+## What is only visible
 
-The same under `auto` and `upstream` unless said otherwise. "Told" means: counted, and named in the
-log with its request id.
+No barrier can make these right. "Told" means: counted by cause, and named in the log with its
+request id. The same under `auto` and `upstream`, unless said otherwise: where vLLM's barrier gives
+healthy requests up because another's read has failed, `auto` does not. Seen on eager steps; the
+verdicts do not depend on the runner or the mode.
 
 """
 
@@ -78,17 +83,17 @@ def _mode(graph: str) -> str:
 
 
 def _slow(run: Run, runner: str, graph: str) -> str:
-    seen = [run.observed["slow", runner, graph, barrier] for barrier in ("upstream", "auto")]
+    seen = [_seen(run, "slow", runner, graph, barrier) for barrier in ("upstream", "auto")]
     return {
         ("waits", "waits"): "vLLM",
         ("runs ahead", "waits"): "**auto**",
         ("runs ahead", "runs ahead"): "nobody",
         ("waits", "runs ahead"): "only vLLM",
-    }[seen[0], seen[1]]
+    }.get((seen[0], seen[1]), NOT_SEEN)
 
 
 def _alike(run: Run, subject: str) -> str:
-    auto, upstream = (run.observed[subject, barrier] for barrier in ("auto", "upstream"))
+    auto, upstream = (_seen(run, subject, barrier) for barrier in ("auto", "upstream"))
     return auto if auto == upstream else f"`auto`: {auto}. `upstream`: {upstream}"
 
 
@@ -96,7 +101,11 @@ def _mixed(run: Run, step: int) -> str:
     place = VERSIONS.index(run.version) + step
     if not 0 <= place < len(VERSIONS):
         return ""
-    return f"{VERSIONS[place]}: {run.observed['mixed', VERSIONS[place]]}"
+    return f"{VERSIONS[place]}: {_seen(run, 'mixed', VERSIONS[place])}"
+
+
+def _seen(run: Run, *key: str) -> str:
+    return run.observed.get(key, NOT_SEEN)
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,21 @@ from tests.contract.on_each.prefill import Prefill
 
 MAX_STEPS = 200
 RELEASE_S = 10.0
-EXPOSURE = "moriio_exposure "
+LONGEST_S = 30.0
+EXPOSURE, PHANTOM_HIT = "moriio_exposure", "moriio_phantom_hit"
 
 
-class _ExposureLog(logging.Handler):
-    def __init__(self, exposures: list[dict[str, Any]]) -> None:
+class _EventLog(logging.Handler):
+    """Keeps what the log says of requests, by the event's name."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._exposures = exposures
+        self.events: dict[str, list[dict[str, Any]]] = {EXPOSURE: [], PHANTOM_HIT: []}
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if message.startswith(EXPOSURE):
-            self._exposures.append(json.loads(message.removeprefix(EXPOSURE)))
+        event, _, told = record.getMessage().partition(" ")
+        if event in self.events:
+            self.events[event].append(json.loads(told))
 
 
 def right_answer(prompt: Sequence[int], count: int) -> list[int]:
@@ -57,7 +60,6 @@ class Decode:
         ports: Where it listens.
         answers: What was served, by request.
         salad: Requests that were served a token from wrong KV.
-        exposures: What the log said of exposed requests.
     """
 
     def __init__(self, engine: Engine, prefill: Prefill, ports: Ports) -> None:
@@ -66,10 +68,9 @@ class Decode:
         self.ports = ports
         self.answers: dict[str, list[int]] = {}
         self.salad: set[str] = set()
-        self.exposures: list[dict[str, Any]] = []
         self._payload = empty()
         self._held_before = prefill.held()
-        self._log = _ExposureLog(self.exposures)
+        self._log = _EventLog()
         logging.getLogger("vllm.moriio_observed").addHandler(self._log)
 
     def shutdown(self) -> None:
@@ -115,6 +116,13 @@ class Decode:
         steps.append(self.flush())
         return steps
 
+    def flush_until(self, done: Callable[[], object]) -> None:
+        """Step on until something has become true."""
+        deadline = time.monotonic() + LONGEST_S
+        while not done():
+            assert time.monotonic() < deadline, "it does not become true"
+            self.flush()
+
     def flush(self) -> Step:
         """One step that brings whatever was counted and has not been told yet."""
         for side in (self.engine.connector, self.engine.scheduler.connector):
@@ -128,6 +136,16 @@ class Decode:
         while (held := self.prefill.held() > self._held_before) and time.monotonic() < deadline:
             time.sleep(0.01)
         return not held
+
+    @property
+    def exposures(self) -> list[dict[str, Any]]:
+        """What the log has said of exposed requests."""
+        return self._log.events[EXPOSURE]
+
+    @property
+    def phantoms(self) -> list[dict[str, Any]]:
+        """What the log has said of phantom hits."""
+        return self._log.events[PHANTOM_HIT]
 
     def exposed(self, cause: str) -> set[str]:
         """The requests that were said to be exposed for this cause."""

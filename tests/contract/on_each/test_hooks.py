@@ -70,8 +70,7 @@ def test_requests_that_are_gone_are_known_without_the_scheduler_side(
     gone = d.ask(PROMPT, max_tokens=30)
     d.step()
     d.engine.abort(gone.request_id)
-    while d.total("reads_landed_total") < len(LAYERS):
-        d.flush()
+    d.flush_until(lambda: d.total("reads_landed_total") == len(LAYERS))
     assert d.total("late_landings_total") == len(LAYERS)
 
 

@@ -77,8 +77,7 @@ def of(connector: str) -> dict[str, Any]:
 def clean_up(d: Decode) -> None:
     """Step on after a failed step until no read is left: what it has counted comes only now."""
     d.flush()
-    while d.engine.connector.connector_worker._recving_transfers:
-        d.flush()
+    d.flush_until(lambda: not d.engine.connector.connector_worker._recving_transfers)
 
 
 def awaited(connector: str, runner: str, graph: str, kind: str) -> bool:

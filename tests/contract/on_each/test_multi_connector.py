@@ -6,7 +6,9 @@ API server's log line and Prometheus page.
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -37,6 +39,7 @@ from vllm.v1.metrics.stats import SchedulerStats
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
+import moriio_observed
 from moriio_observed import loopback, plugin
 
 loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
@@ -215,6 +218,7 @@ def schedulers_share(monkeypatch: pytest.MonkeyPatch, config: Any) -> KVConnecto
             self.mode = moriio_common.get_moriio_mode(vllm_config.kv_transfer_config)
             self.is_producer = False
             self._reqs_need_recv: dict[str, Any] = {}
+            self._deferred_send_deadlines: dict[str, Any] = {}
 
         def update_state_after_alloc(self, *_: Any) -> None:
             """No read will fill them."""
@@ -342,10 +346,17 @@ def test_engines_are_told_apart(monkeypatch: pytest.MonkeyPatch, ours: dict[str,
     assert server.value("moriio_requests_total", "1") == 2
 
 
-def test_loading_ours_by_module_path_makes_it_known_by_its_name() -> None:
+def test_loading_ours_by_module_path_makes_it_known_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """MultiConnector looks the class of statistics up by it."""
-    found = KVConnectorFactory.get_connector_class_by_name(ObservedMoRIIOConnector.__name__)
-    assert found is ObservedMoRIIOConnector
+    name = ObservedMoRIIOConnector.__name__
+    monkeypatch.setattr(KVConnectorFactory, "_registry", {})
+    # As where no plugin of ours has been loaded before.
+    monkeypatch.setattr(moriio_observed, "connector", sys.modules["moriio_observed.connector"])
+    monkeypatch.delitem(sys.modules, "moriio_observed.connector")
+    module = importlib.import_module("moriio_observed.connector")
+    assert KVConnectorFactory.get_connector_class_by_name(name) is getattr(module, name)
 
 
 def test_a_child_that_is_misconfigured_refuses_to_start_by_name(

@@ -161,8 +161,7 @@ def test_hung(decode: GetDecode, faults: FaultFile, observed: Observed, barrier:
         assert all(d.is_right(asked[0], *asked[2:]))
         assert {cause for cause, _ in d.counted("unprotected_steps_total")} == {"timeout"}
     # What a failed step has counted comes with a later one.
-    while not d.counted("reads_aborted_total"):
-        d.flush()
+    d.flush_until(lambda: d.counted("reads_aborted_total"))
     assert d.total("reads_aborted_total") == 1
     assert d.total("barrier_timeouts_total") >= 1
 
@@ -187,8 +186,7 @@ def test_a_client_that_leaves_while_its_reads_are_in_flight(
     gone = d.ask(PROMPTS[0], max_tokens=30)
     d.step()
     d.engine.abort(gone.request_id)
-    while not d.counted("late_landings_total"):
-        d.flush()
+    d.flush_until(lambda: d.counted("late_landings_total"))
     assert d.counted("late_landings_total") == {("false",): len(LAYERS)}
     assert d.exposed("no_barrier") == {gone.request_id}
 
@@ -272,6 +270,7 @@ def test_phantom_hit(decode: GetDecode, observed: Observed, barrier: str) -> Non
     assert d.is_right(asked) == [FAILS_STEP]
     phantoms = {} if FAILS_STEP else {("no_params", "reported"): 1}
     assert d.counted("phantom_hits_total") == phantoms
+    assert [each["request_id"] for each in d.phantoms] == [asked.request_id] * len(phantoms)
     assert d.total("requests_total") == d.total("unprotected_steps_total") == 0
     observed("phantom", barrier, "wrong answer, told" if phantoms else "computed on D")
 
