@@ -26,9 +26,9 @@ Does attention wait for them? By model runner and CUDA graph runtime mode. "vLLM
 own barrier waits, and ours does in its place. "**auto**" means that vLLM runs ahead of its reads,
 serves what it made of them and raises nothing, and that with `barrier: auto` it waits.
 
-The runner is vLLM's choice (`VLLM_USE_V2_MODEL_RUNNER`); V2 runs by default on more and more
-platforms and models from 0.30 on. Of a hybrid's reads, those of recurrent state are waited for by
-every version that has them (0.31 and newer), in every column; its attention reads are as here.
+The runner is vLLM's choice (`VLLM_USE_V2_MODEL_RUNNER`); from 0.30 on it is V2 by default, but for
+some models. Of a hybrid's reads, those of recurrent state are waited for by every version that has
+them (0.31 and newer), in every column; its attention reads are as here.
 
 """
 
@@ -37,8 +37,7 @@ VISIBLE = """
 
 No barrier can make these right. "Told" means: counted by cause, and named in the log with its
 request id. The same under `auto` and `upstream`, unless said otherwise: where vLLM's barrier gives
-healthy requests up because another's read has failed, `auto` does not. Seen on eager steps; the
-verdicts do not depend on the runner or the mode.
+healthy requests up because another's read has failed, `auto` does not. Seen on eager steps of V1.
 
 """
 
