@@ -191,6 +191,24 @@ def test_a_client_that_leaves_while_its_reads_are_in_flight(
     assert d.exposed("no_barrier") == {gone.request_id}
 
 
+@pytest.mark.skipif(FAILS_STEP, reason="0.33 fails the step, and the engine with it")
+@both_barriers
+def test_a_client_that_leaves_while_a_read_of_its_hangs(
+    decode: GetDecode, faults: FaultFile, barrier: str
+) -> None:
+    d = decode(barrier=barrier, transfer_timeout=1)
+    faults.set(harm({"requests": [1], "layers": [2], "hang": 2}))
+    asked = ask_all(d)
+    d.step()
+    d.engine.abort(asked[1].request_id)
+    d.serve()
+    d.flush_until(lambda: d.counted("late_landings_total"))
+    assert all(d.is_right(asked[0], *asked[2:]))
+    assert d.exposed("timeout") == {asked[1].request_id}
+    assert d.counted("late_landings_total") == {("false",): 1}
+    assert d.total("reads_aborted_total") == 0
+
+
 def test_a_client_that_leaves_before_its_request_was_scheduled(decode: GetDecode) -> None:
     d = decode()
     other = d.ask(PROMPTS[0], max_tokens=10)
