@@ -233,7 +233,7 @@ def import_everything_else() -> Any:
     for name in [name for name in sys.modules if name.startswith(f"{V1}.moriio")]:
         del sys.modules[name]
     package = sys.modules[V1]
-    del package.moriio  # type: ignore[attr-defined]
+    del package.moriio
     return package
 
 
