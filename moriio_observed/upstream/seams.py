@@ -134,9 +134,9 @@ class Seams:
             for name, shape in CONNECTOR_SEAMS.items()
         }
         faults |= {
-            f"MoRIIOConnector.{name}": "MoRIIO has statistics of its own" if own else ""
+            f"MoRIIOConnector.{name}": "MoRIIO has statistics of its own"
             for name in _STATISTICS
-            for own in (is_moriios_own(name),)
+            if is_moriios_own(name)
         }
         # The API server says what is protected, and has built nothing that `of` could look at.
         for side, paths in _STATE.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ def model() -> Path:
 @pytest.fixture(scope="session")
 def prefill(model: Path) -> Iterator[Prefill]:
     """A prefill engine in its own process."""
-    with Prefill(model, take_ports()) as prefill:
+    with contextlib.closing(Prefill(model, take_ports())) as prefill:
         yield prefill
 
 

@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from moriio_observed import loopback
 from moriio_observed.demo.server import Ports, transfer_config, with_ports
@@ -45,15 +44,8 @@ class Prefill:
         )
         theirs.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._ours.close()
         try:
             self._process.wait(10)

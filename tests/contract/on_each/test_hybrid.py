@@ -48,7 +48,7 @@ each_connector = pytest.mark.parametrize("connector", ["auto", "upstream", "bare
 @pytest.fixture(scope="module")
 def prefill(model: Path) -> Iterator[Prefill]:
     """A prefill engine of the same model."""
-    with Prefill(model, take_ports(), RECURRENT) as prefill:
+    with contextlib.closing(Prefill(model, take_ports(), RECURRENT)) as prefill:
         yield prefill
 
 

@@ -83,9 +83,8 @@ def other_prefill(model: Path) -> Iterator[Callable[[str], Prefill]]:
             if version not in running:
                 ends.close()
                 running.clear()
-                running[version] = ends.enter_context(
-                    Prefill(model, take_ports(), tree=source_tree(version))
-                )
+                prefill = Prefill(model, take_ports(), tree=source_tree(version))
+                running[version] = ends.enter_context(contextlib.closing(prefill))
             return running[version]
 
         yield get

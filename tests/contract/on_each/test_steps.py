@@ -8,7 +8,6 @@ served a token from it must have been told of.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -253,13 +252,13 @@ def test_what_lands_during_the_forward_has_not_landed_before_it(
     statuses = list(_statuses(d.engine.connector.connector_worker._recving_transfers))
     is_right = d.engine.cache.is_right
 
-    def attend_once_all_has_landed(*what: Any) -> bool:
+    def attend_until_all_has_landed(*what: Any) -> bool:
         right = is_right(*what)
-        while not all(status.Succeeded() for status in statuses):
-            time.sleep(0.01)
+        for status in statuses:
+            status.Wait()
         return right
 
-    monkeypatch.setattr(d.engine.cache, "is_right", attend_once_all_has_landed)
+    monkeypatch.setattr(d.engine.cache, "is_right", attend_until_all_has_landed)
     d.step()
     assert d.total("unprotected_steps_total") == 2
 
