@@ -52,6 +52,8 @@ class Placement(enum.Enum):
     """Ours, in the layer hooks seen to fire in this kind of step, before the forward otherwise."""
     OFF = "off"
     """No wait at all."""
+    GATE = "gate"
+    """No step has anything to wait for: a request is run once its reads have landed."""
 
     @property
     def where(self) -> str:
@@ -62,6 +64,7 @@ class Placement(enum.Enum):
             Placement.STEP: "before the forward",
             Placement.EVIDENCE: "in the layer hooks seen to fire, before the forward otherwise",
             Placement.OFF: "nowhere",
+            Placement.GATE: "before a request is run at all",
         }[self]
 
     @property
@@ -72,7 +75,7 @@ class Placement(enum.Enum):
     @property
     def waits(self) -> bool:
         """Whether a barrier of ours may fail a step."""
-        return self not in (Placement.UPSTREAM, Placement.OFF)
+        return self not in (Placement.UPSTREAM, Placement.OFF, Placement.GATE)
 
     def protects_full_graphs(self, era: Era, *, hidden_full: bool) -> bool:
         """Whether a FULL graph step waits for its reads.
@@ -83,14 +86,15 @@ class Placement(enum.Enum):
         """
         if self is Placement.UPSTREAM:
             return era is Era.STEP or (era is Era.LAYER_AND_STEP and not hidden_full)
-        return self in (Placement.STEP, Placement.EVIDENCE)
+        return self in (Placement.STEP, Placement.EVIDENCE, Placement.GATE)
 
 
 def place(setting: str, era: Era) -> Placement:
     """The effective barrier for the setting ``barrier`` on a release of `era`."""
     if setting == "auto":
-        if era is Era.STEP:
-            return Placement.STEP
+        # Upstream's own placement in 0.33: no hook that fails to fire can expose a step there.
+        setting = "step" if era is Era.STEP else "adaptive"
+    if setting == "adaptive":
         return Placement.UPSTREAM if era is Era.UNKNOWN else Placement.EVIDENCE
     return Placement(setting)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,12 +19,16 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
 from moriio_observed import __version__, config, upstream
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter, place
+from moriio_observed.claims import Claims
 from moriio_observed.containment import Containment
+from moriio_observed.guard import Guard, Turn
+from moriio_observed.lease import LEASE_KEY, Issuer
 from moriio_observed.log import get_logger
-from moriio_observed.observer import ID_LIMIT, ReadObserver, StepNotes
+from moriio_observed.observer import ReadObserver, StepNotes
+from moriio_observed.policy import Policy
 from moriio_observed.reads import ReadLedger
 from moriio_observed.registration import register
-from moriio_observed.release import check_release
+from moriio_observed.release import check_guard, check_release
 from moriio_observed.telemetry.aggregate import Aggregate, Payload, make_key
 from moriio_observed.telemetry.catalog import CATALOG
 from moriio_observed.telemetry.read_metrics import ReadMetrics
@@ -36,8 +40,6 @@ logger = get_logger(__name__)
 
 FLUSH_S = 1.0
 """A step with nothing to say sends what was counted at most this often, seconds."""
-
-_ACTIONS = {"recompute": "recomputed", "fail": "failed"}
 
 
 class _AlwaysArmed:
@@ -60,6 +62,11 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
     _reads = False
     _hooks: upstream.Hooks | None = None
     _observer: ReadObserver | None = None
+    _claims: Claims | None = None
+    _issuer: Issuer | None = None
+    _guard: Guard
+    _runs_forward = True
+    _turn: Turn | None = None
     _watch: Any = _AlwaysArmed
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -68,8 +75,11 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         upstream.by_name.check(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         seams = seams.of(self)
+        policy = upstream.policy(self, settings.guard, transfer_config, kv_cache_config)
         try:
             check_release(settings, seams)
+            if upstream.is_read_consumer(transfer_config):
+                check_guard(policy)
         except config.SettingsError:
             super().shutdown()
             raise
@@ -81,6 +91,20 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         if role is KVConnectorRole.SCHEDULER:
             self._aggregate = Aggregate(source="scheduler")
             self._reads = self._known and upstream.reads(self.connector_scheduler)
+            if self._reads:
+                self._claims = Claims(
+                    self.connector_scheduler,
+                    self._aggregate,
+                    guarded=policy.guarded,
+                    waits=policy.waits,
+                    ranks=vllm_config.parallel_config.world_size,
+                    block_size=upstream.block_size(vllm_config, kv_cache_config),
+                    limit_s=settings.quarantine_limit_s,
+                )
+            elif self._known and upstream.sends(self.connector_scheduler):
+                self._issuer = Issuer()
+                timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
+                self._lease_s = timeouts.defer_timeout
         else:
             tp_rank = getattr(worker, "tp_rank", 0)
             self._aggregate = Aggregate(
@@ -90,7 +114,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
             )
             self._reads = self._known and upstream.reads(worker)
             if self._known:
-                self._hook(vllm_config, settings, seams)
+                self._hook(vllm_config, settings, seams, policy)
             else:
                 self._say_installed(dict.fromkeys(seams.hooks, False))
                 self._say_unprotected(vllm_config)
@@ -106,9 +130,15 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
             self._aggregate, "the worker no longer knows who takes part in a step."
         )
 
-    def _hook(self, vllm_config: Any, settings: config.Settings, seams: upstream.Seams) -> None:
+    def _hook(
+        self,
+        vllm_config: Any,
+        settings: config.Settings,
+        seams: upstream.Seams,
+        policy: Policy,
+    ) -> None:
         transfer_config = vllm_config.kv_transfer_config
-        placement = place(settings.barrier, seams.era)
+        placement = _placement(settings, seams.era, policy)
         hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
         self._target_layers = upstream.layer_count(vllm_config)
         self._full_graphs = _full_graphs_protected(vllm_config, Placement.UPSTREAM, seams.era)
@@ -116,7 +146,12 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
             hooks.install(None)
         else:
             timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
-            ledger = ReadLedger()
+            ledger = ReadLedger(settings.quarantine_limit_s)
+            self._guard = Guard(
+                waits=policy.waits,
+                deadline_s=timeouts.transfer_timeout,
+                watch_s=settings.quarantine_limit_s,
+            )
             self._observer = self._watch = ReadObserver(
                 placement=placement,
                 era=seams.era,
@@ -127,9 +162,9 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
                     max_remotes=settings.max_remotes,
                     per_layer=settings.per_layer,
                 ),
-                action=_ACTIONS[transfer_config.kv_load_failure_policy],
+                action=policy.action,
             )
-            hooks.install(self._observer)
+            hooks.install(self._observer, self._guard, fails_steps=policy.fails_steps)
             warning = upstream.effective_warning(placement, seams.era, vllm_config)
             if warning:
                 logger.warning(warning)
@@ -140,6 +175,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
                 placement.where,
                 seams.era.value,
             )
+            logger.info(policy.sentence(timeouts.transfer_timeout))
         self._say_installed(hooks.installed())
 
     def _stand_aside(self, seams: upstream.Seams) -> None:
@@ -174,36 +210,93 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
 
     # The scheduler side.
 
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """As upstream; blocks that a read may still write into can be kept from reuse."""
+        super().bind_gpu_block_pool(gpu_block_pool)
+        if self._claims is not None:
+            self._claims.bind(gpu_block_pool)
+
+    def on_new_request(self, request: Any) -> None:
+        """As upstream; how old the prefill engine's answer is becomes known."""
+        super().on_new_request(request)
+        if self._claims is not None:
+            self._scheduling.tell(self._claims.arrived, request)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """As upstream; with a guard, only what a read will fill, and the scheduler waits for it."""
+        claimed: tuple[int | None, bool] = super().get_num_new_matched_tokens(
+            request, num_computed_tokens
+        )
+        external, asynchronous = claimed
+        if self._claims is None or asynchronous or not external:
+            return claimed
+        if self._scheduling.broken:
+            # Computed here: slower, and right.
+            return (0, False) if self._claims.guarded else claimed
+        mine: tuple[int, bool] | None = self._scheduling.tell(
+            self._claims.claim, request, num_computed_tokens, external
+        )
+        if mine is None:
+            return (0, False) if self._claims.guarded else claimed
+        return mine
+
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> Any:
-        """As upstream; tokens claimed as external that no read will fill are counted."""
+        """As upstream; what is claimed and will not be read, or too late, is counted."""
+        claims = self._claims
+        if claims is not None:
+            self._scheduling.tell(claims.before_allocation, request)
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
-        if self._reads:
-            self._scheduling.tell(self._note_phantom, request, num_external_tokens)
+        if claims is not None:
+            self._scheduling.tell(claims.allocated, request, num_external_tokens)
         return result
 
-    def _note_phantom(self, request: Any, tokens: int) -> None:
-        if not upstream.claims_phantom(self.connector_scheduler, request, tokens):
-            return
-        cause = upstream.phantom_cause(request)
-        self._aggregate.counter("phantom_hits_total", cause=cause, action="reported").inc()
-        self._news = True
-        told = {
-            "request_id": request.request_id[:ID_LIMIT],
-            "cause": cause,
-            "tokens": tokens,
-            "action": "reported",
-        }
-        logger.warning("moriio_phantom_hit %s", json.dumps(told))
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """As upstream; on P the answer carries how long it is good for."""
+        return self._after_finish(request, super().request_finished(request, block_ids))
+
+    if upstream.HAS_GROUPS:
+
+        def request_finished_all_groups(
+            self, request: Any, block_ids: Any
+        ) -> tuple[bool, dict[str, Any] | None]:
+            """As upstream; on P the answer carries how long it is good for."""
+            finished = super().request_finished_all_groups(request, block_ids)
+            return self._after_finish(request, finished)
+
+    def _after_finish(
+        self, request: Any, finished: tuple[bool, dict[str, Any] | None]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        if self._claims is not None:
+            self._scheduling.tell(self._claims.finished, request)
+        held, params = finished
+        if self._issuer is not None and held and params is not None:
+            params[LEASE_KEY] = self._issuer.issue(self._lease_s)
+        return finished
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """As upstream; the worker also learns who takes part in the step."""
         metadata = super().build_connector_meta(scheduler_output)
-        if self._reads:
-            self._notes.tell(upstream.attach_notes, metadata, scheduler_output)
+        if self._claims is not None:
+            self._notes.tell(self._attach_notes, self._claims, metadata, scheduler_output)
         return metadata
 
+    def _attach_notes(self, claims: Claims, metadata: Any, scheduler_output: Any) -> None:
+        claims.preempted(getattr(scheduler_output, "preempted_req_ids", None) or ())
+        lease_left, held = claims.take_notes()
+        upstream.attach_notes(metadata, scheduler_output, lease_left=lease_left, held=held)
+
     def update_connector_output(self, connector_output: Any) -> None:
-        """As upstream; sends that expired with nobody having released them are counted."""
+        """As upstream; blocks whose reads have ended are free, expired sends are counted."""
+        if self._claims is not None:
+            self._scheduling.tell(
+                self._claims.told,
+                upstream.WorkerReport.of(connector_output),
+                connector_output.finished_recving or (),
+            )
         overdue = None
         if self._known:
             overdue = self._scheduling.tell(self._overdue, connector_output)
@@ -237,11 +330,15 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         """
         super().bind_connector_metadata(connector_metadata)
         hooks, observer = self._hooks, self._observer
-        if observer is None or hooks is None or hooks.broken:
+        if observer is None or hooks is None:
+            return
+        notes = upstream.read_notes(connector_metadata)
+        self._runs_forward = notes.runs_forward
+        self._guard.reading(upstream.reading_from(connector_metadata), notes.lease_left)
+        if hooks.broken:
             return
 
         def begin() -> Outcome | None:
-            notes = upstream.read_notes(connector_metadata)
             return observer.begin_step(notes, upstream.bound_mode(notes))
 
         self._wait_or_step_back("between", hooks, observer, begin)
@@ -331,28 +428,64 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         hooks.refuse_incomplete("layer", outcome)
 
     def get_finished(self, finished_req_ids: set[str]) -> Any:
-        """As upstream; the requests the scheduler has finished take part no more."""
+        """As upstream; also the requests that the scheduler need not wait for any longer."""
         self._finish(finished_req_ids)
-        return super().get_finished(finished_req_ids)
+        sent, received = super().get_finished(finished_req_ids)
+        arrived = self._take_turn()
+        return sent, {*(received or ()), *arrived} if arrived else received
 
     # The base's calls `get_finished`; from 0.33 upstream has its own, which does not.
     if upstream.HAS_TRANSFER_RESULTS:
 
         def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
-            """As upstream; the requests the scheduler has finished take part no more."""
+            """As upstream; also the requests that the scheduler need not wait for any longer."""
             self._finish(finished_req_ids)
-            return super().get_transfer_results(finished_req_ids)
+            results = super().get_transfer_results(finished_req_ids)
+            if arrived := self._take_turn():
+                results.finished_recving = {*(results.finished_recving or ()), *arrived}
+            return results
 
     def _finish(self, request_ids: set[str]) -> None:
         if request_ids and self._observer is not None and self._hooks is not None:
+            self._guard.finished(request_ids)
             self._hooks.tell(self._observer.finish, request_ids)
 
+    def _take_turn(self) -> set[str]:
+        """Let the guard look at what has landed; return for whom the scheduler need not wait.
+
+        It decides what is served, so an error of its own is not contained.
+        """
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or not self._guard:
+            return set()
+        if not self._runs_forward:
+            self._guard.doze()
+        turn = self._turn = self._guard.turn()
+        if turn.landed:
+            hooks.tell(observer.let_run, turn.landed)
+        for given_up in turn.given_up:
+            hooks.tell(observer.given_up, given_up.request_id, given_up.cause, given_up.layers)
+            if given_up.in_flight:
+                hooks.abandon(given_up.request_id)
+        return turn.arrived
+
     def get_block_ids_with_load_errors(self) -> Any:
-        """As upstream; the blocks reported are counted."""
+        """As upstream, and the blocks of requests the guard gives up; they are counted."""
         blocks = super().get_block_ids_with_load_errors()
+        if self._turn is not None and self._guard.waits:
+            # Upstream's come with the first failure, when others of the request are in flight.
+            blocks = self._turn.invalid
         if blocks and self._observer is not None and self._hooks is not None:
             self._hooks.tell(self._observer.metrics.load_errors, len(blocks))
         return blocks
+
+    def build_connector_worker_meta(self) -> upstream.WorkerReport | None:
+        """What the scheduler side must know of the reads' ends."""
+        turn, self._turn = self._turn, None
+        broken = self._hooks is not None and self._hooks.broken
+        if not broken and (turn is None or not turn.settled):
+            return None
+        return upstream.WorkerReport(Counter(turn.settled if turn else ()), broken)
 
     def shutdown(self) -> None:
         """As upstream; the hooks are taken away."""
@@ -392,6 +525,9 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
             self._news = self._news or news
         if self._observer is not None:
             self._news = self._observer.take_news() or self._news
+        if self._claims is not None:
+            news, self._claims.news = self._claims.news, False
+            self._news = self._news or news
         now = time.monotonic()
         if not self._news and now - self._flushed_at < FLUSH_S:
             return None
@@ -460,6 +596,13 @@ def _checked_settings(
     return settings, seams
 
 
+def _placement(settings: config.Settings, era: Era, policy: Policy) -> Placement:
+    """Where reads are waited for: a guard leaves a barrier nothing to wait for, or all."""
+    if policy.waits:
+        return Placement.GATE
+    return Placement.STEP if policy.fails_steps else place(settings.barrier, era)
+
+
 def _full_graphs_protected(vllm_config: Any, placement: Placement, era: Era) -> bool | None:
     """Whether a barrier protects FULL graph steps; None where no FULL graph is configured."""
     if not upstream.cudagraph_mode(vllm_config)[1]:
@@ -471,7 +614,7 @@ def _static_gauges(vllm_config: Any, settings: config.Settings) -> Mapping[str, 
     """The gauges that follow from the configuration, by payload key."""
     transfer_config = vllm_config.kv_transfer_config
     era = upstream.Seams.detect().era
-    placement = place(settings.barrier, era)
+    placement = Placement.GATE if settings.guard != "report" else place(settings.barrier, era)
     timeouts = upstream.deadlines(transfer_config.kv_connector_extra_config)
     graphs, _ = upstream.cudagraph_mode(vllm_config)
     info = {

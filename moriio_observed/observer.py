@@ -42,11 +42,15 @@ class StepNotes:
             (then it is taken to).
         ended: Requests that have finished or were preempted since the step before: their blocks
             may belong to others in this step.
+        held: Requests whose blocks are from now on kept from reuse until their reads have ended.
+        lease_left: For how many seconds P still holds what requests read from this step on.
     """
 
     scheduled: Mapping[str, int] | None = None
     loads_before_forward: bool | None = None
     ended: Collection[str] = ()
+    held: Collection[str] = ()
+    lease_left: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def runs_forward(self) -> bool:
@@ -137,6 +141,8 @@ class ReadObserver:
         self.armed = not self.placement.ours
         if notes.ended:
             self.finish(notes.ended)
+        if notes.held:
+            self.ledger.hold(frozenset(notes.held))
         self._own(started, 0.0)
         if notes.loads_before_forward is False and self.ledger:
             return self.before_forward(step.mode)
@@ -175,6 +181,8 @@ class ReadObserver:
             return None
         step.loads_done = True
         step.mode = mode
+        if self.placement is Placement.GATE:
+            return None
         if not self.ledger.open_by_layer and not self.ledger.has_fresh:
             return None
         started, blocked_s = self._clock(), step.blocked_s
@@ -245,25 +253,32 @@ class ReadObserver:
         """Whether the step has failed, and with it whatever would leave with it."""
         return self._step is not None and self._step.failed
 
-    def settle(self, dropped: Iterable[str], recovers: bool) -> None:
+    def settle(self, dropped: Iterable[str], *, recovers: bool) -> list[str]:
         """Upstream has cleaned up: close the accounts it dropped and tell who was exposed.
 
         Args:
             dropped: Requests that upstream no longer tracks.
             recovers: Whether it has reported the blocks of those whose reads did not all land.
+
+        Returns:
+            Those of `dropped` with reads in flight.
         """
         started = self._clock()
         recovered = set()
+        aborted = []
         for request_id in dropped:
             settled = self.ledger.settle(request_id, recovers=recovers)
             if settled is not None:
                 self._account(settled)
+                if settled.aborted:
+                    aborted.append(request_id)
                 if recovers and not settled.complete:
                     recovered.add(request_id)
         late = self.ledger.late_landings(started)
-        if late.late or late.failed or late.expired:
+        if late.late or late.held or late.failed or late.expired:
             self._news = True
-            self.metrics.late(late.late)
+            self.metrics.late(late.late, quarantined=False)
+            self.metrics.late(late.held, quarantined=True)
             self.metrics.landed(late.landed)
             self.metrics.aborted(late.expired)
             self.metrics.failed(_codes(late.failed))
@@ -274,6 +289,16 @@ class ReadObserver:
                 self._expose(exposure, action)
             step.exposures.clear()
         self._own(started, 0.0)
+        return aborted
+
+    def let_run(self, request_ids: Collection[str]) -> None:
+        """The guard has seen all reads of these requests land."""
+        self.metrics.landed(self.ledger.look_at(request_ids))
+
+    def given_up(self, request_id: str, cause: str, layers: tuple[int, ...]) -> None:
+        """The guard does not let a request run on what its reads have brought."""
+        self._expose(Exposure(request_id, cause, certain=True, layers=layers), self._action)
+        self._news = True
 
     def finish(self, request_ids: Collection[str]) -> None:
         """The scheduler has finished or preempted these requests: their blocks are free."""

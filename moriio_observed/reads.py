@@ -39,9 +39,6 @@ _RANK = {cause: rank for rank, cause in enumerate(CAUSES)}
 LATE_LOOKS_PER_STEP = 64
 """How many reads that outlived their request are looked at in one step."""
 
-LATE_WATCH_S = 600.0
-"""How long after its posting a read that outlived its request is still watched, seconds."""
-
 
 class Status(Protocol):
     """What the ledger needs of a mori ``TransferStatus``."""
@@ -97,6 +94,7 @@ class RequestReads:
         total: How many reads were posted.
         exposure: What the first judgement with an unlanded read said.
         gone: Whether the request takes part in no further step on these blocks.
+        held: Whether the blocks are kept from reuse until these reads have ended.
     """
 
     request_id: str
@@ -108,6 +106,7 @@ class RequestReads:
     total: int = 0
     exposure: Exposure | None = None
     gone: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +177,30 @@ class LateReads:
     """What became of reads that outlived their request.
 
     Attributes:
-        late: Reads that landed late, whoever saw them land.
+        late: Reads that landed late, whoever saw them land, into blocks anybody may have had.
+        held: The same, into blocks that were kept from reuse.
         landed: Those of them that no other count has yet, as landed or as aborted.
         failed: Reads that failed and are in no other count yet.
         expired: Reads no longer watched, that had not been counted as aborted.
     """
 
     late: int
+    held: int
     landed: int
     failed: tuple[Read, ...]
     expired: int
 
 
 class ReadLedger:
-    """Every read that is not known to have ended, by layer and by request."""
+    """Every read that is not known to have ended, by layer and by request.
 
-    def __init__(self) -> None:
+    Args:
+        watch_s: How long after its posting a read that outlived its request is still watched,
+            seconds.
+    """
+
+    def __init__(self, watch_s: float = 600.0) -> None:
+        self._watch_s = watch_s
         self.open_by_layer: dict[str, dict[Read, None]] = {}
         self.in_flight = 0
         self._requests: dict[str, RequestReads] = {}
@@ -201,7 +208,7 @@ class ReadLedger:
         self._exposed: dict[str, RequestReads] = {}
         self._lost: dict[str, RequestReads] = {}
         self._late: deque[Read] = deque()
-        self._late_seen = 0
+        self._late_seen = {False: 0, True: 0}
         self._superseded: list[Read] = []
 
     def __bool__(self) -> bool:
@@ -265,6 +272,11 @@ class ReadLedger:
                 landed += 1
         return landed, in_flight
 
+    def look_at(self, request_ids: Iterable[str]) -> int:
+        """Look likewise at all reads of these requests; return how many landed."""
+        requests = (self._requests.get(request_id) for request_id in request_ids)
+        return sum(self.look(request.open) for request in requests if request is not None)
+
     def open_reads(self) -> Iterator[Read]:
         """Every read nobody has seen terminal, request by request."""
         for request in self._requests.values():
@@ -321,6 +333,15 @@ class ReadLedger:
             request.gone = True
         return landed
 
+    def hold(self, request_ids: Collection[str]) -> None:
+        """Note requests whose blocks are kept from reuse until their reads have ended."""
+        for request_id in request_ids:
+            if (request := self._requests.get(request_id)) is not None:
+                request.held = True
+        for read in self._late:
+            if read.request.request_id in request_ids:
+                read.request.held = True
+
     def judge(self, *, full_graph: bool, scheduled: Mapping[str, int] | None) -> Verdict:
         """Say what the forward that just ended had consumed.
 
@@ -369,9 +390,9 @@ class ReadLedger:
         """Look at reads that outlived their request, some of them each step.
 
         Args:
-            now: Clock reading, seconds; reads older than `LATE_WATCH_S` are no longer watched.
+            now: Clock reading, seconds.
         """
-        late, self._late_seen = self._late_seen, 0
+        late, self._late_seen = self._late_seen, {False: 0, True: 0}
         failed, self._superseded = self._superseded, []
         landed = expired = 0
         for _ in range(min(len(self._late), LATE_LOOKS_PER_STEP)):
@@ -379,21 +400,21 @@ class ReadLedger:
             counted = read.state is ReadState.ABORTED
             if read.status.Succeeded():
                 read.state = ReadState.LANDED
-                late += 1
+                late[read.request.held] += 1
                 landed += not counted
                 self._found(read)
             elif read.status.Failed():
                 read.state = ReadState.FAILED
                 if not counted:
                     failed.append(read)
-            elif now - read.request.posted_at > LATE_WATCH_S:
+            elif now - read.request.posted_at > self._watch_s:
                 read.state = ReadState.ABORTED
                 expired += not counted
             else:
                 self._late.append(read)
                 continue
             self.in_flight -= not counted
-        return LateReads(late, landed, tuple(failed), expired)
+        return LateReads(late[False], late[True], landed, tuple(failed), expired)
 
     def oldest_posted_at(self) -> float | None:
         """When the oldest request with an open read posted its first, or None.
@@ -478,7 +499,7 @@ class ReadLedger:
     def _end(self, read: Read, state: ReadState) -> None:
         read.state = state
         request = read.request
-        self._late_seen += request.gone and state is ReadState.LANDED
+        self._late_seen[request.held] += request.gone and state is ReadState.LANDED
         del request.open[read]
         if state is ReadState.FAILED:
             request.failed.append(read)

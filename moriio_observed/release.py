@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from moriio_observed.barrier import Era
 from moriio_observed.config import CONFIG_PATH, Settings, SettingsError, variable
+from moriio_observed.policy import Policy
 
 if TYPE_CHECKING:
     from moriio_observed.upstream import Seams
@@ -23,24 +24,31 @@ def check_release(settings: Settings, seams: Seams) -> None:
         SettingsError: One error that names every such key, its value and what is possible.
     """
     problems = []
-    if settings.barrier == "adaptive":
-        problems.append(
-            f"{_place('barrier')}: 'adaptive' is not available in this release; use 'auto'"
-        )
-    if settings.guard != "report":
-        problems.append(
-            f"{_place('guard')}: {settings.guard!r} is not available in this release; use 'report'"
-        )
     problems += [
         f"{_place(path)}: is not available in this release; remove it"
         for path in sorted(settings.given)
-        if path.startswith(("otlp.", "exporter.")) or path == "quarantine_limit_s"
+        if path.startswith(("otlp.", "exporter."))
     ]
-    if seams.era is Era.UNKNOWN and "barrier" in settings.given and settings.barrier != "upstream":
-        problems.append(
-            f"{_place('barrier')}: {settings.barrier!r} cannot be honoured on this vLLM, whose "
-            f"MoRIIO connector is not one that moriio_observed knows ({'; '.join(seams.missing)}); "
-            "remove it or use 'upstream'"
-        )
+    if seams.era is Era.UNKNOWN:
+        problems += [
+            f"{_place(path)}: {value!r} cannot be honoured on this vLLM, whose MoRIIO connector is "
+            f"not one that moriio_observed knows ({'; '.join(seams.missing)}); remove it or use "
+            f"{upstreams!r}"
+            for path, value, upstreams in (
+                ("barrier", settings.barrier, "upstream"),
+                ("guard", settings.guard, "report"),
+            )
+            if path in settings.given and value != upstreams
+        ]
     if problems:
         raise SettingsError(problems)
+
+
+def check_guard(policy: Policy) -> None:
+    """Refuse a guard that vLLM, as configured, would not honour.
+
+    Raises:
+        SettingsError: It says what vLLM would do instead.
+    """
+    if policy.refusal:
+        raise SettingsError([f"{_place('guard')} = {policy.guard!r}: {policy.refusal}"])

@@ -1,16 +1,19 @@
 """Asking a pair without a proxy: the prefill leg, then the decode leg, many at a time."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from moriio_observed.demo import web
 from moriio_observed.demo.server import Ports
 
 TIMEOUT_S = 120.0
 MAX_TOKENS = 32
+
+Asked = TypeVar("Asked")
+Got = TypeVar("Got")
 
 
 @dataclass(frozen=True)
@@ -36,41 +39,78 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A prompt whose KV cache a prefill server holds.
+
+    Attributes:
+        request_id: Names the request towards both servers.
+        prompt: The prompt.
+        params: The `kv_transfer_params` that the decode leg must carry.
+    """
+
+    request_id: str
+    prompt: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class PairClient:
     """Sends requests through a prefill and a decode server as a router would.
 
     Attributes:
         prefill: The prefill server's ports.
         decode: The decode server's ports.
+        patience_s: How long the client stays for one leg, in seconds; then it hangs up.
     """
 
     prefill: Ports
     decode: Ports
+    patience_s: float = TIMEOUT_S
 
     def reference(self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS) -> list[Answer]:
         """Ask the prefill server alone: what a single engine answers."""
-        return _concurrently(lambda prompt: _plain(self.prefill, prompt, max_tokens), prompts)
+        return concurrently(lambda prompt: _plain(self.prefill, prompt, max_tokens), prompts)
 
     def ask(self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS) -> list[Answer]:
         """Ask the pair all prompts at once; a failed request is an answer with its error."""
-        return _concurrently(lambda prompt: self._both_legs(prompt, max_tokens), prompts)
+        return concurrently(lambda prompt: self._both_legs(prompt, max_tokens), prompts)
 
     def ask_decode(self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS) -> list[Answer]:
         """Ask the decode server alone, as a request that was routed wrongly."""
-        return _concurrently(lambda prompt: _plain(self.decode, prompt, max_tokens), prompts)
+        return concurrently(lambda prompt: _plain(self.decode, prompt, max_tokens), prompts)
+
+    def hold(self, prompts: Sequence[str]) -> list[Held]:
+        """Send the prefill legs alone.
+
+        Raises:
+            OSError: When the prefill server answers with an error or not at all.
+            ValueError: When it returns no params.
+        """
+        return concurrently(lambda prompt: self._hold(prompt, self.new_request_id()), prompts)
+
+    def resume(self, held: Sequence[Held], max_tokens: int = MAX_TOKENS) -> list[Answer]:
+        """Send the decode legs of held prompts, all at once."""
+        return concurrently(lambda one: self._decode_leg(one, max_tokens), held)
 
     def _both_legs(self, prompt: str, max_tokens: int) -> Answer:
         request_id = self.new_request_id()
         try:
-            params = prefill_leg(self.prefill, prompt, request_id)
-            completion = post(
-                self.decode.url,
-                body(prompt, max_tokens) | {"kv_transfer_params": params},
-                request_id,
-            )
+            held = self._hold(prompt, request_id)
         except (OSError, ValueError) as error:
             return Answer(engine_request_id(request_id), error=str(error))
-        return _answer(request_id, completion)
+        return self._decode_leg(held, max_tokens)
+
+    def _hold(self, prompt: str, request_id: str) -> Held:
+        params = prefill_leg(self.prefill, prompt, request_id, self.patience_s)
+        return Held(request_id, prompt, params)
+
+    def _decode_leg(self, held: Held, max_tokens: int) -> Answer:
+        request = body(held.prompt, max_tokens) | {"kv_transfer_params": held.params}
+        try:
+            completion = post(self.decode.url, request, held.request_id, self.patience_s)
+        except (OSError, ValueError) as error:
+            return Answer(engine_request_id(held.request_id), error=str(error))
+        return _answer(held.request_id, completion)
 
     def new_request_id(self) -> str:
         """A request id that tells both engines where the other one listens."""
@@ -80,7 +120,9 @@ class PairClient:
         )
 
 
-def prefill_leg(prefill: Ports, prompt: str, request_id: str) -> dict[str, Any]:
+def prefill_leg(
+    prefill: Ports, prompt: str, request_id: str, timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
     """Let the prefill server compute a prompt's KV cache and hold it.
 
     Returns:
@@ -93,7 +135,9 @@ def prefill_leg(prefill: Ports, prompt: str, request_id: str) -> dict[str, Any]:
         "remote_block_ids": None,
         "transfer_id": f"tx-{request_id[-32:]}",
     }
-    completion = post(prefill.url, body(prompt, 1) | {"kv_transfer_params": asked}, request_id)
+    completion = post(
+        prefill.url, body(prompt, 1) | {"kv_transfer_params": asked}, request_id, timeout_s
+    )
     params: dict[str, Any] | None = completion.get("kv_transfer_params")
     if params is None:
         raise ValueError("the prefill server returned no kv_transfer_params")
@@ -112,14 +156,16 @@ def body(prompt: str, max_tokens: int) -> dict[str, Any]:
     }
 
 
-def post(url: str, request: dict[str, Any], request_id: str) -> dict[str, Any]:
+def post(
+    url: str, request: dict[str, Any], request_id: str, timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
     """Send one completion request.
 
     Raises:
         OSError: When the server answers with an error or not at all.
         ValueError: When it answers something that is not JSON.
     """
-    return web.post_json(f"{url}/v1/completions", request, {"X-Request-Id": request_id}, TIMEOUT_S)
+    return web.post_json(f"{url}/v1/completions", request, {"X-Request-Id": request_id}, timeout_s)
 
 
 def engine_request_id(request_id: str) -> str:
@@ -141,6 +187,7 @@ def _answer(request_id: str, completion: dict[str, Any]) -> Answer:
     return Answer(engine_request_id(request_id), tuple(choice["token_ids"]), choice["text"])
 
 
-def _concurrently(ask: Callable[[str], Answer], prompts: Sequence[str]) -> list[Answer]:
-    with ThreadPoolExecutor(max_workers=len(prompts)) as threads:
-        return list(threads.map(ask, prompts))
+def concurrently(ask: Callable[[Asked], Got], asked: Sequence[Asked]) -> list[Got]:
+    """Ask all at the same time, each in a thread of its own."""
+    with ThreadPoolExecutor(max_workers=len(asked)) as threads:
+        return list(threads.map(ask, asked))

@@ -10,18 +10,20 @@ from moriio_observed.demo.client import Answer
 
 EXPOSURE = "moriio_exposure "
 PHANTOM_HIT = "moriio_phantom_hit "
+STALE_READ = "moriio_stale_read "
 
 
 class LogFollower:
     """Reads the structured lines that a server adds to its log.
 
     Args:
-        log: The server's log. Only what is written from now on is read.
+        log: The server's log.
+        whole: Whether to read it from its beginning, and not only what is written from now on.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *, whole: bool = False) -> None:
         self._log = log
-        self._start = log.stat().st_size
+        self._start = 0 if whole else log.stat().st_size
 
     def events(self, marker: str = EXPOSURE) -> list[dict[str, Any]]:
         """All events of a kind since this follower was made, oldest first."""

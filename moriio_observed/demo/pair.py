@@ -48,7 +48,7 @@ class Fleet:
 
     def __init__(self, build: Path, say: Callable[[str], None] = print) -> None:
         build = build.resolve()
-        self.faults = FaultFile(build / "faults.json")
+        self.faults = FaultFile(build / "harm.json")
         self.place = Place(build, write_model(build / "model"), self.faults.path)
         self.processes: list[Process] = []
         self._say = say

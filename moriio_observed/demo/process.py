@@ -1,6 +1,8 @@
 """Long-running commands that serve HTTP: started, waited for, and never left behind."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +79,12 @@ class Process:
         except OSError:
             return False
         return True
+
+    def kill(self) -> None:
+        """End the command and everything it started without warning, as a crash does."""
+        # The keeper made it the leader of a group of its own.
+        os.killpg(self.pid, signal.SIGKILL)
+        self.stop()
 
     def release(self) -> None:
         """Ask the command to end, without waiting for it."""

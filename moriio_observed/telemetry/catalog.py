@@ -267,7 +267,8 @@ _INSTRUMENTS = (
     _counter(
         "exposed_requests_total",
         "Requests with at least one unlanded read in a step they took part in, each once per rank"
-        " that read for it.",
+        " that read for it. With a guard, requests it did not let run because their reads had not"
+        " landed: no step was exposed to those.",
         cause=CAUSES,
         certainty=CERTAINTIES,
         action=ACTIONS,
@@ -286,6 +287,33 @@ _INSTRUMENTS = (
         " by whether the blocks were held back from reuse until then. One that takes longer than"
         " reads are watched for is not noticed.",
         quarantined=BOOLEANS,
+    ),
+    _gauge(
+        "quarantined_blocks",
+        "KV cache blocks kept from reuse because a read that outlived its request may still write"
+        " into them. It stands still while the engine is idle.",
+        scope=Scope.SCHEDULER,
+        fold=Fold.SUM,
+    ),
+    _counter(
+        "quarantine_expired_total",
+        "Requests whose blocks were given back after the quarantine limit though nobody had seen"
+        " their reads end: a read that lands even later goes unnoticed.",
+        scope=Scope.SCHEDULER,
+    ),
+    _counter(
+        "stale_reads_total",
+        "Requests whose reads would come, or came, after the prefill side may have recycled the"
+        " blocks: its lease had ended, or another request of this engine had read the same"
+        " transfer. With a guard they are not posted. Not seen: a reader in another engine, and"
+        " the end of a lease that the prefill side did not tell.",
+        scope=Scope.SCHEDULER,
+    ),
+    _counter(
+        "lease_unknown_total",
+        "Requests that read from a prefill side which did not tell for how long it holds what is"
+        " read, as vLLM's own connector does not.",
+        scope=Scope.SCHEDULER,
     ),
     _counter(
         "layer_wait_seconds_total",

@@ -72,9 +72,10 @@ class ReadMetrics:
         """Reads were given up because ``recv_abort_timeout`` passed."""
         self._aggregate.counter("reads_aborted_total").inc(reads)
 
-    def late(self, reads: int) -> None:
+    def late(self, reads: int, *, quarantined: bool) -> None:
         """Reads landed after their request was gone."""
-        self._aggregate.counter("late_landings_total", quarantined="false").inc(reads)
+        counter = self._aggregate.counter("late_landings_total", quarantined=_flag(quarantined))
+        counter.inc(reads)
 
     def barrier(self, site: str, outcome: Outcome) -> None:
         """A barrier call that had reads to wait for ended."""

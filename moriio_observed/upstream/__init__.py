@@ -8,6 +8,7 @@ release that is not as we know it says what is different in `Seams.missing`.
 from moriio_observed.upstream import by_name
 from moriio_observed.upstream.facts import (
     Deadlines,
+    block_size,
     cudagraph_mode,
     deadlines,
     effective_warning,
@@ -16,26 +17,46 @@ from moriio_observed.upstream.facts import (
     layer_count,
     mode_name,
     mori_version,
+    policy,
     reads,
+    sends,
     vllm_version,
 )
 from moriio_observed.upstream.hooks import Hooks
 from moriio_observed.upstream.moriio import (
+    HAS_GROUPS,
     HAS_TRANSFER_RESULTS,
     MoRIIOConnector,
     TransferError,
 )
 from moriio_observed.upstream.scheduler import (
+    blocks_to_read,
     claims_phantom,
     deferred_sends,
     held_sends,
+    is_over,
+    leave_out_computed,
     overdue_sends,
+    params_of,
     phantom_cause,
+    prompt_on_remote,
+    restart,
+    transfer_of,
+    will_be_read,
+    will_read_nothing,
 )
 from moriio_observed.upstream.seams import OVERRIDDEN, Seams
-from moriio_observed.upstream.steps import attach_notes, bound_mode, read_notes, runtime_mode
+from moriio_observed.upstream.steps import (
+    attach_notes,
+    bound_mode,
+    read_notes,
+    reading_from,
+    runtime_mode,
+)
+from moriio_observed.upstream.worker_report import WorkerReport
 
 __all__ = [
+    "HAS_GROUPS",
     "HAS_TRANSFER_RESULTS",
     "OVERRIDDEN",
     "Deadlines",
@@ -43,7 +64,10 @@ __all__ = [
     "MoRIIOConnector",
     "Seams",
     "TransferError",
+    "WorkerReport",
     "attach_notes",
+    "block_size",
+    "blocks_to_read",
     "bound_mode",
     "by_name",
     "claims_phantom",
@@ -53,14 +77,25 @@ __all__ = [
     "effective_warning",
     "held_sends",
     "hides_full",
+    "is_over",
     "is_read_consumer",
     "layer_count",
+    "leave_out_computed",
     "mode_name",
     "mori_version",
     "overdue_sends",
+    "params_of",
     "phantom_cause",
+    "policy",
+    "prompt_on_remote",
     "read_notes",
+    "reading_from",
     "reads",
+    "restart",
     "runtime_mode",
+    "sends",
+    "transfer_of",
     "vllm_version",
+    "will_be_read",
+    "will_read_nothing",
 ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moriio_observed.barrier import Era, Placement
+from moriio_observed.policy import Policy
 from moriio_observed.upstream.moriio import moriio_common
 
 
@@ -68,6 +69,30 @@ def reads(side: Any) -> bool:
     """Whether upstream's scheduler or worker object is on the side that reads."""
     mode = getattr(getattr(side, "mode", None), "value", None)
     return mode == "read" and not getattr(side, "is_producer", True)
+
+
+def sends(side: Any) -> bool:
+    """Whether upstream's scheduler or worker object is on the side that is read from."""
+    mode = getattr(getattr(side, "mode", None), "value", None)
+    return mode == "read" and bool(getattr(side, "is_producer", False))
+
+
+def block_size(vllm_config: Any, kv_cache_config: Any) -> int:
+    """Tokens in one block, as the scheduler counts them for a model with one KV cache group."""
+    for group in getattr(kv_cache_config, "kv_cache_groups", None) or ():
+        return int(group.kv_cache_spec.block_size)
+    return int(vllm_config.cache_config.block_size)
+
+
+def policy(connector: Any, guard: str, kv_transfer_config: Any, kv_cache_config: Any) -> Policy:
+    """What a guard means for the engine of a connector that upstream has built."""
+    sides = (getattr(connector, f"connector_{side}", None) for side in ("scheduler", "worker"))
+    return Policy(
+        guard=guard,
+        load_failure=str(kv_transfer_config.kv_load_failure_policy),
+        groups=len(getattr(kv_cache_config, "kv_cache_groups", None) or ()),
+        recurrent=any(getattr(side, "_has_mamba", False) for side in sides),
+    )
 
 
 def cudagraph_mode(vllm_config: Any) -> tuple[str, bool]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from moriio_observed.barrier import Era, Outcome
+from moriio_observed.barrier import Era, Outcome, Placement
 from moriio_observed.containment import Containment
+from moriio_observed.guard import Guard
 from moriio_observed.log import get_logger
 from moriio_observed.observer import ReadObserver
 from moriio_observed.telemetry.aggregate import Aggregate
@@ -21,6 +23,14 @@ from moriio_observed.upstream.posting import Posting, each_status
 from moriio_observed.upstream.seams import Seams
 
 logger = get_logger(__name__)
+
+_BY_REQUEST = (
+    "_recving_transfers",
+    "_recving_transfers_start",
+    "_recving_transfers_callback_addr",
+    "_recving_local_blocks",
+)
+"""What upstream's worker keeps of a request that reads; the last from 0.31."""
 
 _PEER_FAILURES_PER_STEP = 16
 _FALLBACK_POLL_S = 0.001
@@ -56,7 +66,9 @@ class Hooks:
         self._observer: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: Posting | None = None
-        self._tracked: set[str] = set()
+        self._guard: Guard | None = None
+        self._fails_steps = False
+        self._tracked: dict[str, Any] = {}
         self._installed: list[tuple[Any, type]] = []
         # In READ mode each of these is moved by one thread only.
         self._send_queue_full = aggregate.counter("send_queue_full_total")
@@ -85,11 +97,25 @@ class Hooks:
         placement = self._observer.placement
         return placement.ours and not (self.after_forward and placement.waits)
 
-    def install(self, observer: ReadObserver | None) -> None:
-        """Put the hooks in front of upstream's methods; a second call does nothing."""
+    def install(
+        self,
+        observer: ReadObserver | None,
+        guard: Guard | None = None,
+        *,
+        fails_steps: bool = False,
+    ) -> None:
+        """Put the hooks in front of upstream's methods; a second call does nothing.
+
+        Args:
+            observer: Of a decode worker in READ mode.
+            guard: Who decides whether its requests are run.
+            fails_steps: Whether a step must fail whose reads have not all landed.
+        """
         if self._installed:
             return
         self._observer = observer
+        self._guard = guard
+        self._fails_steps = fails_steps
         self._put(self.worker, ObservedWorker if observer is not None else ObservedProducer)
         self._put(self.worker.moriio_wrapper, ObservedWrapper)
 
@@ -99,7 +125,7 @@ class Hooks:
             target.__class__ = base
             del target._moriio_observed
         self._installed.clear()
-        self._observer = None
+        self._observer = self._guard = None
 
     def _put(self, target: Any, mixin: type) -> None:
         base = type(target)
@@ -147,7 +173,9 @@ class Hooks:
             raise RuntimeError("vLLM keeps reads where moriio_observed does not look for them")
         if not by_layer:
             return
-        self._tracked.add(request_id)
+        self._tracked[request_id] = self.worker._recving_transfers_callback_addr.get(request_id)
+        if self._guard is not None:
+            self._guard.posted(request_id, [(layer, status) for layer, _, status, _ in posted])
         self.observer.posted(
             request_id,
             str(call["dst_engine_id"]),
@@ -185,12 +213,53 @@ class Hooks:
 
     def _settle(self, before: int) -> None:
         live = self.worker._recving_transfers
-        dropped = []
+        dropped = {}
         if len(live) != before:
-            dropped = [request_id for request_id in self._tracked if request_id not in live]
-            self._tracked.difference_update(dropped)
-        recovers = self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
-        self.observer.settle(dropped, recovers)
+            dropped = {
+                request_id: self._tracked.pop(request_id)
+                for request_id in list(self._tracked)
+                if request_id not in live
+            }
+        for request_id in self.observer.settle(dropped, recovers=self._recovers):
+            # Unlike after a completion or a failure, upstream tells P nothing.
+            self._release(dropped[request_id])
+
+    @property
+    def _recovers(self) -> bool:
+        """Whether requests whose reads did not land are reported to vLLM, by it or by the guard."""
+        if self._guard is not None and self._guard.waits:
+            return True
+        return self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
+
+    def abandon(self, request_id: str) -> None:
+        """Have upstream wait no more for a request's reads; P gets its blocks back."""
+        worker = self.worker
+        address = self._tracked.pop(request_id, None)
+        with worker.moriio_wrapper.lock:
+            for name in _BY_REQUEST:
+                getattr(worker, name, {}).pop(request_id, None)
+        self._release(address)
+        self.tell(functools.partial(self.observer.settle, [request_id], recovers=True))
+
+    def _release(self, address: Any) -> None:
+        """Tell P, as upstream does, that a transfer's blocks are not read any more."""
+        if address is None:
+            return
+        host, ports, transfer_id = address
+        worker = self.worker
+        with worker.moriio_wrapper.lock:
+            for port in (ports,) if isinstance(ports, str) else ports:
+                try:
+                    worker.moriio_wrapper.send_notify(
+                        transfer_id,
+                        host,
+                        port,
+                        message_type="release",
+                        message_fields={"consumer_tp_size": worker.world_size},
+                    )
+                except Exception:
+                    # Counted by the hook on it; P's blocks then wait out their timeout.
+                    logger.exception("Cannot release transfer %s on %s", transfer_id, host)
 
     def drain_upstream_lists(self) -> None:
         """Forget what upstream's own step barrier would have waited for."""
@@ -277,15 +346,18 @@ class Hooks:
             outcome: How the wait ended.
 
         Raises:
-            TransferError: On 0.33 while reads are in flight after its step barrier; for hybrid
-                models whenever a read has not landed, since their load errors cannot be
-                recovered.
+            TransferError: On 0.33 while reads are in flight after its step barrier, or after the
+                layer barriers that stand in its place; for hybrid models whenever a read has not
+                landed, since their load errors cannot be recovered.
         """
         if outcome is None or not (outcome.in_flight or outcome.failed):
             return
-        hybrid = self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)
-        fails_step = self.seams.era is Era.STEP and site == "step" and outcome.in_flight
-        if hybrid or fails_step:
+        hybrid = self._fails_steps or (
+            self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)
+        )
+        in_its_place = site == "layer" and self.observer.placement is Placement.EVIDENCE
+        fails_step = self.seams.era is Era.STEP and (site == "step" or in_its_place)
+        if hybrid or (fails_step and outcome.in_flight):
             raise TransferError(
                 f"MoRIIO READ barrier ({site}): {outcome.in_flight} reads in flight after "
                 f"{outcome.waited_s:.1f} s, {outcome.failed} failed; failing the step."

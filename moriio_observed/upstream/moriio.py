@@ -17,6 +17,7 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "HAS_GROUPS",
     "HAS_TRANSFER_RESULTS",
     "MoRIIOConnector",
     "TransferError",
@@ -36,6 +37,9 @@ def is_moriios_own(name: str) -> bool:
     owner = next((base for base in MoRIIOConnector.__mro__ if name in vars(base)), None)
     return owner is not None and not issubclass(KVConnectorBase_V1, owner)
 
+
+HAS_GROUPS = hasattr(MoRIIOConnector, "request_finished_all_groups")
+"""From 0.30 a request has blocks of several groups."""
 
 HAS_TRANSFER_RESULTS = is_moriios_own("get_transfer_results")
 """Only on 0.33; before, the one that every connector has calls ``get_finished``."""

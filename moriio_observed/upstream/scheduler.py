@@ -1,10 +1,88 @@
-"""What upstream's scheduler side shows: tokens claimed without a read, blocks held for reads."""
+"""What upstream's scheduler side shows: tokens claimed, reads to come, blocks held for reads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+
+
+def params_of(request: Any) -> Mapping[str, Any]:
+    """The ``kv_transfer_params`` of a request, empty if it has none."""
+    params = getattr(request, "kv_transfer_params", None)
+    return params if isinstance(params, Mapping) else {}
+
+
+def will_be_read(request: Any) -> bool:
+    """Whether upstream will post reads for a request, if it claims tokens for it."""
+    params = params_of(request)
+    return bool(
+        params.get("do_remote_prefill")
+        and params.get("remote_block_ids")
+        and "remote_engine_id" in params
+    )
+
+
+def transfer_of(request: Any) -> str:
+    """The transfer a request takes part in, as upstream names it."""
+    return str(params_of(request).get("transfer_id") or f"sidecar-{request.request_id}")
+
+
+def prompt_on_remote(request: Any, computed: int, block_size: int) -> int:
+    """How many tokens of a prompt P has beyond those computed here.
+
+    Unlike upstream's claim, the last one is among them: then D has as many blocks as P, and what
+    is read of it is computed again, as upstream does.
+    """
+    remote = params_of(request)["remote_block_ids"]
+    blocks = len(remote[0] if _grouped(remote) else remote)
+    return max(0, min(int(request.num_prompt_tokens), blocks * block_size) - computed)
+
+
+def will_read_nothing(request: Any) -> None:
+    """Let upstream neither read for a request nor release anything."""
+    params_of(request)["do_remote_prefill"] = False  # type: ignore[index]
+
+
+def blocks_to_read(scheduler: Any, request_id: str) -> list[int]:
+    """The blocks upstream will read into for a request, none if it will not read."""
+    _, blocks = scheduler._reqs_need_recv.get(request_id, (None, ()))
+    return list(flat(blocks))
+
+
+def leave_out_computed(scheduler: Any, request_id: str, blocks: int) -> None:
+    """Have upstream not read the first blocks of a request again: they are computed, and shared."""
+    if not blocks:
+        return
+    request, local = scheduler._reqs_need_recv[request_id]
+    params = scheduler._req_kv_params[request_id]
+    remote = params["remote_block_ids"]
+    scheduler._reqs_need_recv[request_id] = (request, _without_first(local, blocks))
+    params["remote_block_ids"] = _without_first(remote, blocks)
+
+
+def _without_first(ids: Any, count: int) -> list[Any]:
+    return [list(ids[0][count:])] if _grouped(ids) else list(ids[count:])
+
+
+def _grouped(ids: Any) -> bool:
+    """Whether block ids come as one list for each group (0.30 and newer), or as one list."""
+    return bool(ids) and not isinstance(ids[0], int)
+
+
+def flat(ids: Any) -> Iterable[int]:
+    """Block ids of all groups."""
+    return (block for group in ids for block in group) if _grouped(ids) else ids
+
+
+def restart(request: Any) -> None:
+    """Have a request that has failed to load give its blocks back and compute all of its tokens."""
+    request.num_computed_tokens = 0
+
+
+def is_over(request: Any) -> bool:
+    """Whether a request has finished, in whatever way."""
+    return bool(request.is_finished())
 
 
 def claims_phantom(scheduler: Any, request: Any, external_tokens: int) -> bool:

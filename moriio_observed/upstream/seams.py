@@ -10,6 +10,7 @@ from typing import Any
 from moriio_observed.barrier import Era
 from moriio_observed.upstream import mentions
 from moriio_observed.upstream.moriio import (
+    HAS_GROUPS,
     HAS_TRANSFER_RESULTS,
     MoRIIOConnector,
     is_moriios_own,
@@ -40,17 +41,29 @@ CONNECTOR_SEAMS = {
     "get_finished": Shape(("finished_req_ids",)),
     "get_block_ids_with_load_errors": Shape(),
     "update_state_after_alloc": Shape(("request", "blocks", "num_external_tokens")),
+    "get_num_new_matched_tokens": Shape(("request", "num_computed_tokens")),
+    "request_finished": Shape(("request", "block_ids")),
+    "on_new_request": Shape(("request",)),
+    "bind_gpu_block_pool": Shape(("gpu_block_pool",)),
+    "build_connector_worker_meta": Shape(),
     "build_connector_meta": Shape(("scheduler_output",)),
     "update_connector_output": Shape(("connector_output",)),
     "shutdown": Shape(),
 }
 if HAS_TRANSFER_RESULTS:
     CONNECTOR_SEAMS["get_transfer_results"] = Shape(("finished_req_ids",))
+if HAS_GROUPS:
+    CONNECTOR_SEAMS["request_finished_all_groups"] = Shape(("request", "block_ids"))
 
 OVERRIDDEN = tuple(CONNECTOR_SEAMS)
 """The methods of upstream's connector that ours stands in front of."""
 
-_STATISTICS = ("get_kv_connector_stats", "build_kv_connector_stats", "build_prom_metrics")
+_REPLACED = (
+    "get_kv_connector_stats",
+    "build_kv_connector_stats",
+    "build_prom_metrics",
+    "build_connector_worker_meta",
+)
 """What ours replaces; MoRIIO has none of its own up to 0.33, and ours would hide it."""
 
 _WAITS = frozenset(
@@ -81,11 +94,13 @@ _STATE = {
         "moriio_wrapper.lock",
         "moriio_config.transfer_timeout",
         "_recving_transfers",
+        "_recving_transfers_callback_addr",
     ),
     "connector_scheduler": (
         "mode",
         "is_producer",
         "_reqs_need_recv",
+        "_req_kv_params",
         "_deferred_send_deadlines",
     ),
 }
@@ -134,8 +149,8 @@ class Seams:
             for name, shape in CONNECTOR_SEAMS.items()
         }
         faults |= {
-            f"MoRIIOConnector.{name}": "MoRIIO has statistics of its own"
-            for name in _STATISTICS
+            f"MoRIIOConnector.{name}": "MoRIIO has one of its own"
+            for name in _REPLACED
             if is_moriios_own(name)
         }
         # The API server says what is protected, and has built nothing that `of` could look at.

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from moriio_observed.observer import FULL, StepNotes
 from moriio_observed.upstream.moriio import get_forward_context, is_forward_context_available
+from moriio_observed.upstream.scheduler import flat
 
 _NOTES = "moriio_observed_notes"
 
 
-def attach_notes(metadata: Any, scheduler_output: Any) -> None:
+def attach_notes(
+    metadata: Any,
+    scheduler_output: Any,
+    *,
+    lease_left: Mapping[str, float] | None = None,
+    held: Collection[str] = (),
+) -> None:
     """Give the worker the scheduler's view of the step, on the metadata it already gets.
 
     The mapping is the scheduler's own object: in the same pickle it costs a reference.
+
+    Args:
+        metadata: Upstream's metadata of the step.
+        scheduler_output: The scheduler's output for it.
+        lease_left: For how many seconds P holds what is read, by request.
+        held: Requests whose blocks are kept from reuse from now on.
     """
     setattr(
         metadata,
@@ -26,6 +39,8 @@ def attach_notes(metadata: Any, scheduler_output: Any) -> None:
                 *(getattr(scheduler_output, "finished_req_ids", None) or ()),
                 *(getattr(scheduler_output, "preempted_req_ids", None) or ()),
             },
+            "held": held,
+            "lease_left": lease_left or {},
         },
     )
 
@@ -34,6 +49,15 @@ def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
     notes = getattr(metadata, _NOTES, None)
     return StepNotes(**notes) if notes else StepNotes()
+
+
+def reading_from(metadata: Any) -> dict[str, list[int]]:
+    """The blocks that requests are to be read into from this step on; none of a mere release."""
+    found = {
+        request_id: list(flat(each.local_block_ids))
+        for request_id, each in metadata.reqs_to_recv.items()
+    }
+    return {request_id: blocks for request_id, blocks in found.items() if blocks}
 
 
 def bound_mode(notes: StepNotes) -> str:

@@ -130,6 +130,10 @@ def test_a_wait_wakes_when_another_thread_lands_the_read() -> None:
         ("auto", Era.LAYER_AND_STEP, Placement.EVIDENCE),
         ("auto", Era.STEP, Placement.STEP),
         ("auto", Era.UNKNOWN, Placement.UPSTREAM),
+        ("adaptive", Era.LAYER, Placement.EVIDENCE),
+        ("adaptive", Era.LAYER_AND_STEP, Placement.EVIDENCE),
+        ("adaptive", Era.STEP, Placement.EVIDENCE),
+        ("adaptive", Era.UNKNOWN, Placement.UPSTREAM),
         ("upstream", Era.LAYER, Placement.UPSTREAM),
         ("layer", Era.STEP, Placement.LAYER),
         ("step", Era.LAYER, Placement.STEP),
@@ -152,6 +156,7 @@ def test_the_setting_and_the_release_decide_where_the_barrier_stands(
         (Placement.LAYER, Era.STEP, False, False),
         (Placement.STEP, Era.LAYER, True, True),
         (Placement.EVIDENCE, Era.LAYER, True, True),
+        (Placement.EVIDENCE, Era.STEP, True, True),
         (Placement.OFF, Era.STEP, False, False),
     ],
 )

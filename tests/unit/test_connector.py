@@ -453,8 +453,7 @@ def test_bad_settings_are_refused_when_vllm_asks_for_the_graph_mode_before_it_lo
 @pytest.mark.parametrize(
     "observed",
     [
-        {"barrier": "adaptive"},
-        {"guard": "recompute"},
+        {"guard": "fail"},
         {"otlp": {"sample_ratio": 0.5}},
         {"exporter": {"enabled": True}},
         {"barier": "layer"},
@@ -484,6 +483,8 @@ def test_an_unknown_vllm_refuses_a_barrier_the_user_asked_for(
     monkeypatch.setattr(upstream.Seams, "detect", lambda: unknown)
     with pytest.raises(SettingsError, match="'step' cannot be honoured"):
         Decode(monkeypatch, {"barrier": "step"})
+    with pytest.raises(SettingsError, match="'recompute' cannot be honoured"):
+        Decode(monkeypatch, {"guard": "recompute"})
 
 
 @pytest.mark.parametrize("barrier", ["auto", "layer"])

@@ -66,7 +66,7 @@ class Worker:
 
     def end(self, *dropped: str, recovers: bool = False) -> None:
         self.observer.end_forward()
-        self.observer.settle(dropped, recovers)
+        self.observer.settle(dropped, recovers=recovers)
 
     def step(self, request: str, *, mode: str = "NONE", layers: Iterable[str] = LAYERS) -> None:
         """A whole step of one request whose reads were posted beforehand."""

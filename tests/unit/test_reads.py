@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from moriio_observed.reads import LATE_WATCH_S, ReadLedger, ReadState, Verdict
+from moriio_observed.reads import ReadLedger, ReadState, Verdict
 from tests.unit.fakes import FakeStatus
 
+LATE_WATCH_S = 600.0
 LAYERS = 3
 
 
@@ -157,6 +158,19 @@ def test_a_late_landing_that_a_barrier_sees_first_is_late_all_the_same() -> None
     assert ledger.late_landings(1.0).late == LAYERS
 
 
+def test_what_lands_late_in_blocks_that_were_held_back_is_told_apart() -> None:
+    ledger = ReadLedger()
+    seen_by_a_barrier, seen_by_the_watch = post(ledger, "a"), post(ledger, "b")
+    ledger.finish({"a"})
+    ledger.settle("b", recovers=True)
+    ledger.hold({"a", "b"})
+    land_all(seen_by_a_barrier)
+    land_all(seen_by_the_watch)
+    ledger.look(ledger.open_reads())
+    late = ledger.late_landings(1.0)
+    assert (late.late, late.held) == (0, 2 * LAYERS)
+
+
 def test_a_request_dropped_without_a_failed_read_was_aborted() -> None:
     ledger = ReadLedger()
     statuses = post(ledger)
@@ -192,7 +206,7 @@ def test_reads_left_in_flight_by_another_reads_failure_stay_in_flight_until_they
 
 
 def test_a_read_nobody_hears_of_again_is_given_up_after_the_watch() -> None:
-    ledger = ReadLedger()
+    ledger = ReadLedger(LATE_WATCH_S)
     statuses = post(ledger)
     statuses[0].fail()
     ledger.settle("r", recovers=False)

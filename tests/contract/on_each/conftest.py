@@ -78,6 +78,8 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
     def make(
         *,
         barrier: str | None = None,
+        guard: str | None = None,
+        quarantine_limit_s: float | None = None,
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         connector: tuple[str, str | None] = OBSERVED,
@@ -86,11 +88,20 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
     ) -> Decode:
         assert not built, "an engine is the only one in its process"
         ports = take_ports()
-        observed = {"barrier": barrier} if barrier else {}
+        settings = {"barrier": barrier, "guard": guard, "quarantine_limit_s": quarantine_limit_s}
+        observed: dict[str, Any] = {
+            name: value for name, value in settings.items() if value is not None
+        }
         if barrier == "off":
             observed["allow_unsafe"] = True
         given = {"transfer_timeout": 2, "recv_abort_timeout": 4} | extra
-        transfer = transfer_config("kv_consumer", connector=connector, observed=observed, **given)
+        transfer = transfer_config(
+            "kv_consumer",
+            connector=connector,
+            observed=observed,
+            load_failure_policy="fail" if guard == "fail" else "recompute",
+            **given,
+        )
         engine = Engine(
             model,
             with_ports(transfer, ports),

@@ -16,10 +16,9 @@ from tests.contract.on_each.cache import next_token
 from tests.contract.on_each.engine import Engine, Step
 from tests.contract.on_each.prefill import Prefill
 
-MAX_STEPS = 200
 RELEASE_S = 10.0
 LONGEST_S = 30.0
-EXPOSURE, PHANTOM_HIT = "moriio_exposure", "moriio_phantom_hit"
+EXPOSURE, PHANTOM_HIT, STALE_READ = "moriio_exposure", "moriio_phantom_hit", "moriio_stale_read"
 
 
 class _EventLog(logging.Handler):
@@ -27,7 +26,11 @@ class _EventLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: dict[str, list[dict[str, Any]]] = {EXPOSURE: [], PHANTOM_HIT: []}
+        self.events: dict[str, list[dict[str, Any]]] = {
+            EXPOSURE: [],
+            PHANTOM_HIT: [],
+            STALE_READ: [],
+        }
 
     def emit(self, record: logging.LogRecord) -> None:
         event, _, told = record.getMessage().partition(" ")
@@ -69,6 +72,7 @@ class Decode:
         self.answers: dict[str, list[int]] = {}
         self.salad: set[str] = set()
         self._payload = empty()
+        self._failed: list[str] = []
         self._held_before = prefill.held()
         self._log = _EventLog()
         logging.getLogger("vllm.moriio_observed").addHandler(self._log)
@@ -103,6 +107,7 @@ class Decode:
             self.answers[request_id] += tokens
             if tokens and request_id in step.wrong:
                 self.salad.add(request_id)
+        self._failed += step.errors
         if step.stats is not None:
             self._payload = merge(self._payload, payload_of(step.stats))
         return step
@@ -110,9 +115,10 @@ class Decode:
     def serve(self, graph: str = "NONE") -> list[Step]:
         """Step until every request has ended, and once more, which brings what is left to say."""
         steps = []
+        deadline = time.monotonic() + LONGEST_S
         while self.engine.scheduler.has_unfinished_requests():
             steps.append(self.step(graph))
-            assert len(steps) < MAX_STEPS, "the engine makes no progress"
+            assert time.monotonic() < deadline, "the engine makes no progress"
         steps.append(self.flush())
         return steps
 
@@ -146,6 +152,35 @@ class Decode:
     def phantoms(self) -> list[dict[str, Any]]:
         """What the log has said of phantom hits."""
         return self._log.events[PHANTOM_HIT]
+
+    @property
+    def stale(self) -> list[dict[str, Any]]:
+        """What the log has said of stale reads."""
+        return self._log.events[STALE_READ]
+
+    def errors(self) -> list[str]:
+        """The requests that were answered with an error."""
+        return self._failed
+
+    def blocks_in_use(self) -> int:
+        """How many KV cache blocks are not free."""
+        pool = self.engine.scheduler.kv_cache_manager.block_pool
+        # One block is vLLM's own, for nothing.
+        return int(pool.num_gpu_blocks - 1 - pool.get_num_free_blocks())
+
+    def blocks_read(self) -> dict[str, list[int]]:
+        """The blocks that the reads in flight go into, by request."""
+        guard = self.engine.connector._guard
+        return {name: sorted(each.blocks) for name, each in guard._requests.items()}
+
+    def gauge(self, name: str) -> float:
+        """A gauge as it left the engine last, its sources added."""
+        return sum(
+            value
+            for key, sources in self._payload["gauges"].items()
+            if split_key(key)[0] == name
+            for _, value in sources.values()
+        )
 
     def exposed(self, cause: str) -> set[str]:
         """The requests that were said to be exposed for this cause."""

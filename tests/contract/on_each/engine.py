@@ -26,7 +26,7 @@ from vllm.utils.hashing import sha256
 from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine import core
+from vllm.v1.engine import FinishReason, core
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
@@ -69,6 +69,7 @@ class Step:
         finished: What the router is told of a request that has ended.
         stats: The statistics that left with the step, as the API server gets them.
         invalid: Blocks that were reported to the scheduler as not loaded.
+        errors: Requests that were answered with an error.
     """
 
     tokens: dict[str, list[int]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Step:
     finished: dict[str, Any] = field(default_factory=dict)
     stats: Any = None
     invalid: set[int] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
 
 
 class Engine:
@@ -224,6 +226,8 @@ class Engine:
                 step.tokens[each.request_id] = list(each.new_token_ids)
                 if each.finish_reason is not None:
                     step.finished[each.request_id] = each.kv_transfer_params
+                if each.finish_reason is FinishReason.ERROR:
+                    step.errors.append(each.request_id)
             if outputs.scheduler_stats is not None:
                 step.stats = outputs.scheduler_stats.kv_connector_stats
         return step

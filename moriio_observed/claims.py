@@ -1,0 +1,249 @@
+"""What a decode engine's scheduler side claims of P's KV, and the blocks it keeps from reuse.
+
+With a guard it claims only tokens that a read will really fill, and has the scheduler wait for
+them; what was not or cannot be read in time is computed here. With ``guard: report`` it claims what
+upstream claims, and tells what will go wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from moriio_observed import upstream
+from moriio_observed.lease import Clocks, Lease
+from moriio_observed.log import get_logger
+from moriio_observed.observer import ID_LIMIT
+from moriio_observed.quarantine import BlockPool, Quarantine
+from moriio_observed.telemetry.aggregate import Aggregate
+from moriio_observed.transfers import UsedTransfers
+
+__all__ = ["Claims"]
+
+logger = get_logger(__name__)
+
+STALE = ("lease", "reused")
+"""Why a read would come too late: P's lease has ended, or another request has read the transfer."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    request: Any
+    blocks: list[int]
+    ranks_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    cause: str
+    tokens: int
+
+
+class Claims:
+    """The claims of one decode engine in READ mode.
+
+    Args:
+        scheduler: Upstream's scheduler side.
+        aggregate: Where it counts.
+        guarded: Whether tokens that no read will fill are computed here instead of claimed.
+        waits: Whether the scheduler is to wait for reads before it runs their request.
+        ranks: How many workers read for each request.
+        block_size: Tokens in a block.
+        limit_s: Seconds for which blocks are kept from reuse at most.
+        clocks: How old leases are.
+        clock: A monotonic clock, seconds.
+
+    Attributes:
+        guarded: As given.
+        news: Whether something was counted that should leave with the next step.
+    """
+
+    def __init__(
+        self,
+        scheduler: Any,
+        aggregate: Aggregate,
+        *,
+        guarded: bool,
+        waits: bool,
+        ranks: int,
+        block_size: int,
+        limit_s: float,
+        clocks: Clocks | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.guarded = guarded
+        self.news = False
+        self._scheduler = scheduler
+        self._aggregate = aggregate
+        self._waits = waits
+        self._ranks = ranks
+        self._block_size = block_size
+        self._clocks = clocks or Clocks()
+        self._quarantine = Quarantine(limit_s, clock)
+        self._transfers = UsedTransfers()
+        self._broken = False
+        self._reading: dict[str, _Reading] = {}
+        self._computed: dict[str, int] = {}
+        self._refused: dict[str, _Refusal] = {}
+        self._lease_left: dict[str, float] = {}
+        self._held: list[str] = []
+
+    def bind(self, pool: BlockPool) -> None:
+        """Learn the pool of blocks from vLLM."""
+        self._quarantine.pool = pool
+
+    # What happens to a request, in this order.
+
+    def arrived(self, request: Any) -> None:
+        """A request has come: the earliest moment at which its lease can be looked at."""
+        lease = Lease.read(upstream.params_of(request))
+        if lease is not None:
+            self._clocks.arrived(lease)
+
+    def claim(self, request: Any, computed: int, external: int) -> tuple[int, bool]:
+        """What to claim where upstream claims `external` tokens beyond `computed` ones.
+
+        Returns how many tokens, and whether the scheduler is to wait for them. May be asked again
+        for a request that is not allocated any blocks yet.
+        """
+        request_id = request.request_id
+        self._refused.pop(request_id, None)
+        if external <= 0 or not self.guarded:
+            return external, False
+        if cause := self._refusal(request):
+            self._refused[request_id] = _Refusal(cause, external)
+            return 0, False
+        if not self._waits:
+            return external, False
+        self._computed[request_id] = computed // self._block_size
+        return upstream.prompt_on_remote(request, computed, self._block_size), True
+
+    def before_allocation(self, request: Any) -> None:
+        """Upstream is about to decide what it reads."""
+        refusal = self._refused.get(request.request_id)
+        if refusal is not None and refusal.cause in STALE:
+            # A release would be for blocks that P has released, or reaped, already.
+            upstream.will_read_nothing(request)
+
+    def allocated(self, request: Any, external: int) -> None:
+        """A request was allocated its blocks, `external` tokens of which were claimed."""
+        request_id = request.request_id
+        computed = self._computed.pop(request_id, 0)
+        refusal = self._refused.pop(request_id, None)
+        if refusal is not None:
+            self._tell_refusal(request_id, refusal)
+        elif upstream.claims_phantom(self._scheduler, request, external):
+            self._tell_phantom(request_id, upstream.phantom_cause(request), external, "reported")
+        elif external > 0:
+            self._note_reading(request, computed)
+
+    def finished(self, request: Any) -> None:
+        """A request has ended: its blocks are about to be free."""
+        request_id = request.request_id
+        self._refused.pop(request_id, None)
+        self._computed.pop(request_id, None)
+        if (reading := self._reading.get(request_id)) is not None:
+            self._hold(reading)
+
+    def preempted(self, request_ids: Collection[str]) -> None:
+        """Requests have lost their blocks, perhaps to others already."""
+        for request_id in request_ids:
+            self._reading.pop(request_id, None)
+
+    def told(self, report: upstream.WorkerReport | None, arrived: Collection[str]) -> None:
+        """Workers have told what has settled, and for which requests the wait is over."""
+        if report is not None:
+            self._broken = self._broken or report.broken
+            for request_id, ranks in report.settled.items():
+                self._settle(request_id, ranks)
+        for request_id in arrived:
+            reading = self._reading.get(request_id)
+            if reading is not None and not upstream.is_over(reading.request):
+                # Given up with a read in flight: to be computed elsewhere, not under it.
+                self._hold(reading)
+                upstream.restart(reading.request)
+        if self._broken:
+            # Nobody will say when their reads have ended.
+            for request_id in list(self._reading):
+                self._settle(request_id, self._ranks)
+        for request_id in self._quarantine.expire():
+            self._reading.pop(request_id, None)
+            self._aggregate.counter("quarantine_expired_total").inc()
+            self.news = True
+        self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+
+    # For the workers.
+
+    def take_notes(self) -> tuple[dict[str, float], list[str]]:
+        """For how long what is read now is good, and whose blocks are held from now on."""
+        notes = self._lease_left, self._held
+        self._lease_left, self._held = {}, []
+        return notes
+
+    def _refusal(self, request: Any) -> str | None:
+        if not upstream.will_be_read(request):
+            return upstream.phantom_cause(request)
+        if self._broken:
+            return "no_params"
+        return self._staleness(request)
+
+    def _staleness(self, request: Any) -> str | None:
+        lease = Lease.read(upstream.params_of(request))
+        if not self._transfers.first(upstream.transfer_of(request), request.request_id):
+            return "reused"
+        if lease is not None and self._clocks.left(lease) <= 0:
+            return "lease"
+        return None
+
+    def _note_reading(self, request: Any, computed: int) -> None:
+        request_id = request.request_id
+        lease = Lease.read(upstream.params_of(request))
+        if lease is None:
+            self._aggregate.counter("lease_unknown_total").inc()
+        else:
+            self._lease_left[request_id] = self._clocks.left(lease)
+        if not self.guarded and (cause := self._staleness(request)):
+            self._tell_stale(request_id, cause, "reported")
+        if self._waits:
+            upstream.leave_out_computed(self._scheduler, request_id, computed)
+        blocks = upstream.blocks_to_read(self._scheduler, request_id)
+        if blocks:
+            self._reading[request_id] = _Reading(request, blocks, self._ranks)
+        self.news = True
+
+    def _settle(self, request_id: str, ranks: int) -> None:
+        reading = self._reading.get(request_id)
+        if reading is None:
+            return
+        reading.ranks_left -= ranks
+        if reading.ranks_left <= 0:
+            del self._reading[request_id]
+            self._quarantine.release(request_id)
+
+    def _hold(self, reading: _Reading) -> None:
+        request_id = reading.request.request_id
+        if request_id not in self._quarantine and self._quarantine.hold(request_id, reading.blocks):
+            self._held.append(request_id)
+            self.news = True
+
+    def _tell_refusal(self, request_id: str, refusal: _Refusal) -> None:
+        if refusal.cause in STALE:
+            self._tell_stale(request_id, refusal.cause, "prevented")
+        else:
+            self._tell_phantom(request_id, refusal.cause, refusal.tokens, "prevented")
+
+    def _tell_phantom(self, request_id: str, cause: str, tokens: int, action: str) -> None:
+        self._aggregate.counter("phantom_hits_total", cause=cause, action=action).inc()
+        self._tell("moriio_phantom_hit", request_id, cause=cause, tokens=tokens, action=action)
+
+    def _tell_stale(self, request_id: str, cause: str, action: str) -> None:
+        self._aggregate.counter("stale_reads_total").inc()
+        self._tell("moriio_stale_read", request_id, cause=cause, action=action)
+
+    def _tell(self, event: str, request_id: str, **more: object) -> None:
+        self.news = True
+        told = {"request_id": request_id[:ID_LIMIT], **more}
+        logger.warning("%s %s", event, json.dumps(told))

@@ -1,0 +1,202 @@
+"""The guard: no request is run before its reads have verifiably landed.
+
+With ``guard: recompute`` or ``fail`` the scheduler does not run a request while its reads fly; it
+waits to be told. `Guard` is the worker's side: it looks at the reads of each request once a step
+and says which requests have arrived, and which are given up because a read failed, or was still in
+flight when the deadline or P's lease had passed. With ``report`` nobody waits, and all it says is
+when no read can write into a request's blocks any more.
+
+It keeps its own account, apart from the ledger, so that an error of the telemetry never lets a
+request through. Nothing here knows vLLM, torch or mori.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from moriio_observed.reads import Status
+
+__all__ = ["GivenUp", "Guard", "Turn"]
+
+DOZE_S = 0.002
+"""How long a step that runs nothing waits for a read, seconds. vLLM asks again at once, and a
+request that comes meanwhile has to wait as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A request that is not run on what its reads have brought.
+
+    Attributes:
+        request_id: vLLM's id of the request.
+        cause: ``failed``, or ``timeout`` where reads were in flight for too long.
+        layers: Indices of the layers whose reads have not landed, ascending.
+        in_flight: Whether a read may still write into its blocks.
+    """
+
+    request_id: str
+    cause: str
+    layers: tuple[int, ...]
+    in_flight: bool
+
+
+@dataclass(slots=True)
+class Turn:
+    """What has become of the requests since the turn before.
+
+    Attributes:
+        landed: Requests all of whose reads have landed.
+        settled: Requests into whose blocks no read will write any more.
+        arrived: Requests the scheduler need not wait for any longer, those given up included.
+        invalid: Blocks of requests that were given up.
+        given_up: Those requests.
+    """
+
+    landed: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    arrived: set[str] = field(default_factory=set)
+    invalid: set[int] = field(default_factory=set)
+    given_up: list[GivenUp] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    request_id: str
+    blocks: frozenset[int]
+    waits: bool
+    deadline: float
+    lease_end: float
+    watched_until: float
+    posted: bool = False
+    gone: bool = False
+    open: list[tuple[int, Status]] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+
+    def look(self) -> bool:
+        """Look at its reads up to the first in flight; return whether all have ended."""
+        while self.open:
+            layer, status = self.open[-1]
+            if status.Failed():
+                self.failed.append(layer)
+            elif not status.Succeeded():
+                return False
+            self.open.pop()
+        return self.posted
+
+    def give_up(self, *, in_flight: bool) -> GivenUp:
+        not_landed = (layer for layer, status in self.open if not status.Succeeded())
+        layers = {*self.failed, *not_landed}
+        cause = "failed" if self.failed else "timeout"
+        return GivenUp(self.request_id, cause, tuple(sorted(layers)), in_flight)
+
+
+class Guard:
+    """Which requests of one decode worker have all their KV.
+
+    Args:
+        waits: Whether the scheduler waits to be told before it runs a request.
+        deadline_s: Seconds after which reads in flight are given up.
+        watch_s: Seconds for which reads in flight are watched at all.
+        clock: A monotonic clock, seconds.
+        sleep: Sleeps for seconds; only used where mori has no event to wait for.
+    """
+
+    def __init__(
+        self,
+        *,
+        waits: bool,
+        deadline_s: float,
+        watch_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.waits = waits
+        self._deadline_s = deadline_s
+        self._watch_s = watch_s
+        self._clock = clock
+        self._sleep = sleep
+        self._requests: dict[str, _Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def reading(
+        self, blocks: Mapping[str, Collection[int]], lease_left: Mapping[str, float]
+    ) -> None:
+        """Reads are about to be posted for these requests.
+
+        Args:
+            blocks: The blocks each is to be read into.
+            lease_left: For how many seconds P still holds what is read, where that is known.
+        """
+        for request_id, own in blocks.items():
+            now = self._clock()
+            self._requests[request_id] = _Request(
+                request_id,
+                frozenset(own),
+                self.waits,
+                now + self._deadline_s,
+                now + lease_left.get(request_id, math.inf),
+                now + self._watch_s,
+            )
+
+    def posted(self, request_id: str, reads: Iterable[tuple[int, Status]]) -> None:
+        """The reads of a request were posted, as (layer index, status)."""
+        request = self._requests.get(request_id)
+        if request is not None:
+            request.posted = True
+            request.open.extend(reads)
+            # The first posted lands first, most likely: the last one is looked at last.
+            request.open.reverse()
+
+    def finished(self, request_ids: Iterable[str]) -> None:
+        """The scheduler has finished these requests: it holds their blocks by itself."""
+        for request_id in request_ids:
+            if (request := self._requests.get(request_id)) is not None:
+                request.gone = True
+
+    def doze(self) -> None:
+        """Wait a little for news of a read: a step that runs nothing has nothing else to do."""
+        waiting = next((r for r in self._requests.values() if r.waits and r.open), None)
+        if waiting is None:
+            return
+        _, status = waiting.open[-1]
+        wait_for = getattr(status, "WaitFor", None)
+        if wait_for is None:
+            self._sleep(DOZE_S)
+        else:
+            wait_for(math.ceil(DOZE_S * 1000))
+
+    def turn(self) -> Turn:
+        """Look once at the reads of every request, and decide."""
+        turn = Turn()
+        over = []
+        for request in self._requests.values():
+            ended = request.look()
+            now = self._clock()
+            if request.waits:
+                self._decide(request, turn, now, ended=ended)
+            if ended:
+                turn.settled.append(request.request_id)
+            if ended or now > request.watched_until:
+                over.append(request.request_id)
+        for request_id in over:
+            del self._requests[request_id]
+        return turn
+
+    @staticmethod
+    def _decide(request: _Request, turn: Turn, now: float, *, ended: bool) -> None:
+        sound = ended and not request.failed and now <= request.lease_end
+        too_late = now >= min(request.deadline, request.lease_end)
+        if not (sound or ended or too_late or request.gone):
+            return
+        request.waits = False
+        turn.arrived.add(request.request_id)
+        if sound:
+            turn.landed.append(request.request_id)
+        elif not request.gone:
+            turn.invalid |= request.blocks
+            turn.given_up.append(request.give_up(in_flight=not ended))

@@ -1,0 +1,35 @@
+"""What the workers tell the scheduler side of their engine, with the output of a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
+
+
+@dataclass(slots=True)
+class WorkerReport(KVConnectorWorkerMetadata):
+    """One step of one worker, or of all of them.
+
+    Attributes:
+        settled: For each request, how many workers have no read of it in flight any more.
+        broken: Whether one of them no longer watches its reads.
+    """
+
+    settled: Counter[str] = field(default_factory=Counter)
+    broken: bool = False
+
+    @classmethod
+    def of(cls, connector_output: Any) -> WorkerReport | None:
+        """What came with the output of a step, if anything did."""
+        report = getattr(connector_output, "kv_connector_worker_meta", None)
+        return report if isinstance(report, cls) else None
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
+        """Add what another worker tells of the same step."""
+        if isinstance(other, WorkerReport):
+            self.settled += other.settled
+            self.broken = self.broken or other.broken
+        return self

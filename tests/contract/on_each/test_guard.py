@@ -1,0 +1,275 @@
+"""The guard on one version: no token from KV that has not landed, whatever becomes of the reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from vllm.config import CUDAGraphMode
+
+from moriio_observed.demo.faults import FaultFile
+from tests.contract.on_each.decode import Asked, Decode
+from tests.contract.on_each.engine import BLOCK_SIZE, LAYERS
+from tests.contract.on_each.expected import FAILS_STEP
+
+GetDecode = Callable[..., Decode]
+
+PROMPTS = [list(range(start, start + 40)) for start in range(10, 70, 10)]
+SLOW = [{"latency_s": 0.3, "jitter_s": 0.1}]
+
+both_guards = pytest.mark.parametrize("guard", ["recompute", "fail"])
+both_runners = pytest.mark.parametrize("runner", ["V1", "V2"])
+
+
+@pytest.fixture
+def guarded(decode: GetDecode) -> Iterator[GetDecode]:
+    """Make a decode engine with a guard; whatever a test does, nothing wrong was served."""
+    built: list[Decode] = []
+
+    def make(guard: str, **how: Any) -> Decode:
+        built.append(decode(guard=guard, **how))
+        return built[0]
+
+    yield make
+    for each in built:
+        assert each.salad == set()
+        assert each.total("unprotected_steps_total") == 0
+
+
+def harm(faults: FaultFile, *rules: dict[str, Any]) -> None:
+    """Faults for the requests that come next, counted from 0; the others are slow."""
+    faults.set({"reset_ordinals": True, "rules": [*rules, *SLOW]})
+
+
+def ask_all(d: Decode, **how: Any) -> list[Asked]:
+    return [d.ask(prompt, **how) for prompt in PROMPTS]
+
+
+def settled(d: Decode) -> bool:
+    """Whether no read is in flight any more and no block is held."""
+    d.flush()
+    return d.blocks_in_use() == 0 and d.gauge("quarantined_blocks") == 0
+
+
+@both_guards
+@both_runners
+@pytest.mark.parametrize("graph", ["NONE", "FULL"])
+def test_requests_are_run_once_their_reads_have_landed(
+    guarded: GetDecode, faults: FaultFile, guard: str, runner: str, graph: str
+) -> None:
+    d = guarded(guard, runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE)
+    harm(faults)
+    asked = ask_all(d)
+    d.serve(graph)
+    assert all(d.is_right(*asked))
+    assert d.exposures == []
+    assert d.total("requests_total") == len(asked)
+    assert d.total("reads_landed_total") == len(LAYERS) * len(asked)
+    assert d.blocked() == 0
+    assert d.released()
+    assert settled(d)
+
+
+@both_guards
+def test_a_request_runs_while_the_reads_of_others_fly(
+    guarded: GetDecode, faults: FaultFile, guard: str
+) -> None:
+    d = guarded(guard)
+    harm(faults, {"requests": [1], "hang": True})
+    quick, slow = d.ask(PROMPTS[0]), d.ask(PROMPTS[1])
+    while d.answers[quick.request_id] != quick.right:
+        d.step()
+    assert d.answers[slow.request_id] == []
+
+
+@both_guards
+@pytest.mark.parametrize("barrier", ["auto", "upstream", "layer", "step", "adaptive", "off"])
+def test_a_guard_needs_no_barrier(
+    guarded: GetDecode, faults: FaultFile, guard: str, barrier: str
+) -> None:
+    d = guarded(guard, barrier=barrier)
+    harm(faults)
+    asked = ask_all(d)
+    d.serve()
+    assert all(d.is_right(*asked))
+
+
+@both_guards
+def test_one_failed_of_many(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
+    d = guarded(guard)
+    harm(faults, {"requests": [1], "layers": [0], "fail": True})
+    asked = ask_all(d)
+    d.serve()
+    assert all(d.is_right(asked[0], *asked[2:]))
+    assert d.is_right(asked[1]) == [guard == "recompute"]
+    assert d.errors() == ([] if guard == "recompute" else [asked[1].request_id])
+    assert d.exposed("failed") == {asked[1].request_id}
+    assert [each["action"] for each in d.exposures] == [
+        {"recompute": "recomputed", "fail": "failed"}[guard]
+    ]
+    assert d.released()
+    assert settled(d)
+
+
+@both_guards
+def test_hung(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
+    d = guarded(guard)
+    harm(faults, {"requests": [1], "layers": [2], "hang": 3})
+    asked = ask_all(d, max_tokens=60)
+    d.serve()
+    assert all(d.is_right(asked[0], *asked[2:]))
+    assert d.is_right(asked[1]) == [guard == "recompute"]
+    assert d.errors() == ([] if guard == "recompute" else [asked[1].request_id])
+    assert d.exposed("timeout") == {asked[1].request_id}
+    assert d.exposures[0]["layers"] == [2]
+    assert d.released(), "P gets its blocks back though the read has not ended"
+    d.flush_until(lambda: settled(d))
+    assert d.counted("late_landings_total") == {("true",): 1}
+
+
+def test_what_lands_late_lands_in_blocks_that_nobody_has(
+    guarded: GetDecode, faults: FaultFile
+) -> None:
+    d = guarded("recompute")
+    harm(faults, {"requests": [0], "hang": 8})
+    hung = d.ask(PROMPTS[0], max_tokens=60)
+    d.serve()
+    assert d.gauge("quarantined_blocks") == 3
+    others = ask_all(d, max_tokens=20)
+    d.serve()
+    d.flush_until(lambda: settled(d))
+    assert all(d.is_right(hung, *others))
+
+
+@both_guards
+def test_blocks_are_given_back_after_the_quarantine_limit(
+    guarded: GetDecode, faults: FaultFile, guard: str
+) -> None:
+    d = guarded(guard, quarantine_limit_s=3)
+    harm(faults, {"requests": [0], "hang": True})
+    d.ask(PROMPTS[0])
+    d.serve()
+    d.flush_until(lambda: d.counted("quarantine_expired_total"))
+    assert settled(d)
+
+
+@both_guards
+def test_a_client_that_leaves_while_its_reads_are_in_flight(
+    guarded: GetDecode, faults: FaultFile, guard: str
+) -> None:
+    d = guarded(guard)
+    harm(faults, {"requests": [0], "hang": 1})
+    gone = d.ask(PROMPTS[0], max_tokens=30)
+    d.step()
+    d.engine.abort(gone.request_id)
+    d.flush()
+    assert d.gauge("quarantined_blocks") == 3
+    others = ask_all(d)
+    d.serve()
+    assert all(d.is_right(*others))
+    d.flush_until(lambda: settled(d))
+    assert d.counted("late_landings_total") == {("true",): len(LAYERS)}
+    assert d.released()
+
+
+@both_guards
+def test_a_plain_request_is_computed_here(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    asked = d.ask_alone(PROMPTS[0])
+    d.serve()
+    assert d.is_right(asked) == [True]
+    prevented = {} if FAILS_STEP else {("no_params", "prevented"): 1}
+    assert d.counted("phantom_hits_total") == prevented
+    assert [each["request_id"] for each in d.phantoms] == [asked.request_id] * len(prevented)
+
+
+@both_guards
+def test_a_preempted_request_is_computed_here(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    asked = d.ask(PROMPTS[0], max_tokens=10)
+    while not d.answers[asked.request_id]:
+        d.step()
+    d.engine.preempt()
+    d.serve()
+    assert d.is_right(asked) == [True]
+    prevented = {} if FAILS_STEP else {("preempted", "prevented"): 1}
+    assert d.counted("phantom_hits_total") == prevented
+
+
+@both_guards
+def test_prefix_cache_hits(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
+    d = guarded(guard)
+    harm(faults)
+    cached = d.ask(PROMPTS[0])
+    d.serve()
+    longer = d.ask([*PROMPTS[0][: 2 * BLOCK_SIZE], *range(500, 520)])
+    d.serve()
+    whole = d.ask(PROMPTS[0][: 2 * BLOCK_SIZE + 1])
+    d.serve()
+    assert all(d.is_right(cached, longer, whole))
+    assert d.total("requests_total") == 2
+    assert d.released()
+    assert settled(d)
+
+
+@both_guards
+def test_a_late_read_does_not_touch_a_prefix_that_others_share(
+    guarded: GetDecode, faults: FaultFile, guard: str
+) -> None:
+    d = guarded(guard)
+    first = d.ask(PROMPTS[0], max_tokens=60)
+    while len(d.answers[first.request_id]) < 2:
+        d.step()
+    harm(faults, {"requests": [0], "hang": 3})
+    d.ask([*PROMPTS[0][: 2 * BLOCK_SIZE], *range(500, 520)])
+    d.step()
+    [(_, local)] = [
+        (name, blocks) for name, blocks in d.blocks_read().items() if name != first.request_id
+    ]
+    assert len(local) == 2, "the shared blocks are not read again"
+    d.serve()
+    assert d.is_right(first) == [True]
+    d.flush_until(lambda: settled(d))
+
+
+@both_guards
+def test_the_same_transfer_is_not_read_twice(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    request_id, params = d.prefill.leg(PROMPTS[0], d.ports)
+    first = d.ask_alone(PROMPTS[0], request_id=request_id, params=params)
+    again = d.ask_alone(PROMPTS[0], request_id=f"{request_id}-again", params=dict(params))
+    d.serve()
+    assert all(d.is_right(first, again))
+    assert d.total("stale_reads_total") == 1
+    assert [each["cause"] for each in d.stale] == ["reused"]
+    assert d.total("requests_total") == 1
+
+
+@both_guards
+def test_what_p_may_have_recycled_is_not_read(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    fresh = [d.ask(prompt) for prompt in PROMPTS[:5]]
+    request_id, params = d.prefill.leg(PROMPTS[5], d.ports)
+    lease = params["moriio_observed_lease"]
+    stale = d.ask_alone(
+        PROMPTS[5],
+        request_id=request_id,
+        params=params | {"moriio_observed_lease": lease | {"good_for_s": 0}},
+    )
+    d.serve()
+    assert all(d.is_right(*fresh, stale))
+    assert d.total("stale_reads_total") == 1
+    assert [each["request_id"] for each in d.stale] == [stale.request_id]
+    assert d.total("requests_total") == 5
+
+
+@both_guards
+def test_a_lease_that_nobody_gave_is_counted(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    request_id, params = d.prefill.leg(PROMPTS[0], d.ports)
+    del params["moriio_observed_lease"]
+    asked = d.ask_alone(PROMPTS[0], request_id=request_id, params=params)
+    d.serve()
+    assert d.is_right(asked) == [True]
+    assert d.total("lease_unknown_total") == 1

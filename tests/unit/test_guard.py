@@ -1,0 +1,200 @@
+"""The guard: who is run, who is given up, and when nothing can write into blocks any more."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moriio_observed.guard import DOZE_S, Guard, Turn
+from tests.unit.fakes import FakeClock, FakeStatus
+
+DEADLINE_S, WATCH_S = 30.0, 600.0
+BLOCKS = (7, 8)
+
+
+class Rig:
+    """A guard, and one request "r" with a read for each of two layers."""
+
+    def __init__(self, *, waits: bool = True, lease_left: float = math.inf) -> None:
+        self.clock = FakeClock()
+        self.guard = Guard(
+            waits=waits,
+            deadline_s=DEADLINE_S,
+            watch_s=WATCH_S,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        self.reads = [FakeStatus(), FakeStatus()]
+        self.guard.reading({"r": BLOCKS}, {"r": lease_left})
+
+    def post(self) -> None:
+        self.guard.posted("r", list(enumerate(self.reads)))
+
+    def land(self) -> None:
+        for read in self.reads:
+            read.land()
+
+    def turn(self, after_s: float = 0.0) -> Turn:
+        self.clock.sleep(after_s)
+        return self.guard.turn()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.post()
+    return rig
+
+
+def test_a_request_is_run_once_all_its_reads_have_landed(rig: Rig) -> None:
+    rig.reads[0].land()
+    assert rig.turn() == Turn()
+    rig.reads[1].land()
+    assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
+    assert len(rig.guard) == 0
+
+
+def test_a_request_whose_reads_are_not_posted_yet_has_not_landed() -> None:
+    rig = Rig()
+    assert rig.turn() == Turn()
+    rig.post()
+    rig.land()
+    assert rig.turn().landed == ["r"]
+
+
+def test_a_failed_read_gives_its_request_up_once_the_others_have_ended(rig: Rig) -> None:
+    rig.reads[0].fail()
+    assert rig.turn() == Turn()
+    rig.reads[1].land()
+    turn = rig.turn()
+    assert (turn.landed, turn.settled, turn.arrived) == ([], ["r"], {"r"})
+    assert turn.invalid == set(BLOCKS)
+    [given_up] = turn.given_up
+    assert (given_up.cause, given_up.layers, given_up.in_flight) == ("failed", (0,), False)
+
+
+def test_a_read_in_flight_at_the_deadline_gives_its_request_up(rig: Rig) -> None:
+    rig.reads[0].land()
+    turn = rig.turn(DEADLINE_S)
+    assert (turn.landed, turn.settled, turn.arrived) == ([], [], {"r"})
+    assert turn.invalid == set(BLOCKS)
+    [given_up] = turn.given_up
+    assert (given_up.cause, given_up.layers, given_up.in_flight) == ("timeout", (1,), True)
+    assert rig.turn(DEADLINE_S) == Turn(), "it is given up once"
+
+
+def test_reads_that_are_never_posted_may_still_be(rig: Rig) -> None:
+    rig = Rig()
+    [given_up] = rig.turn(DEADLINE_S).given_up
+    assert given_up.in_flight
+    rig.post()
+    rig.land()
+    assert rig.turn() == Turn(settled=["r"])
+
+
+def test_reads_that_end_after_their_request_was_given_up_settle_it(rig: Rig) -> None:
+    rig.turn(DEADLINE_S)
+    rig.reads[0].land()
+    rig.reads[1].fail()
+    assert rig.turn() == Turn(settled=["r"])
+
+
+def test_reads_that_never_end_are_watched_for_so_long(rig: Rig) -> None:
+    rig.turn(DEADLINE_S)
+    rig.turn(WATCH_S - DEADLINE_S)
+    assert len(rig.guard) == 1
+    assert rig.turn(1.0) == Turn()
+    assert len(rig.guard) == 0
+
+
+def test_what_lands_after_the_lease_is_not_trusted() -> None:
+    rig = Rig(lease_left=10.0)
+    rig.post()
+    rig.land()
+    turn = rig.turn(10.5)
+    assert turn.landed == []
+    [given_up] = turn.given_up
+    assert (given_up.cause, given_up.in_flight) == ("timeout", False)
+
+
+def test_the_lease_ends_the_wait_if_it_is_shorter_than_the_deadline() -> None:
+    rig = Rig(lease_left=10.0)
+    rig.post()
+    assert rig.turn(9.5) == Turn()
+    assert rig.turn(0.5).arrived == {"r"}
+
+
+def test_nobody_waits_for_a_request_that_has_finished(rig: Rig) -> None:
+    rig.guard.finished({"r", "another"})
+    assert rig.turn() == Turn(arrived={"r"})
+    rig.land()
+    assert rig.turn() == Turn(settled=["r"])
+
+
+def test_without_waiting_it_only_says_what_has_settled() -> None:
+    rig = Rig(waits=False)
+    rig.post()
+    assert rig.turn(DEADLINE_S) == Turn()
+    rig.reads[0].fail()
+    rig.reads[1].land()
+    assert rig.turn() == Turn(settled=["r"])
+
+
+def test_reads_of_a_request_nobody_announced_are_left_alone(rig: Rig) -> None:
+    rig.guard.posted("another", [(0, FakeStatus())])
+    rig.land()
+    assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
+
+
+def test_an_idle_step_waits_a_little_for_a_read(rig: Rig) -> None:
+    began = rig.clock.now
+    rig.guard.doze()
+    assert rig.clock.now == began + DOZE_S
+    rig.land()
+    rig.turn()
+    rig.guard.doze()
+    assert rig.clock.now == began + DOZE_S, "there is nothing to wait for any more"
+
+
+def test_an_idle_step_waits_for_moris_event_where_there_is_one(rig: Rig) -> None:
+    waited = []
+    for read in rig.reads:
+        read.WaitFor = waited.append  # type: ignore[attr-defined]
+    rig.guard.doze()
+    assert waited == [2]
+
+
+@given(
+    ends=st.lists(
+        st.tuples(st.sampled_from(["land", "fail", "hang"]), st.floats(0, 60)),
+        min_size=1,
+        max_size=6,
+    ),
+    turns=st.lists(st.floats(0.1, 20), min_size=1, max_size=12),
+)
+def test_a_request_runs_exactly_if_all_reads_landed_in_time(
+    ends: list[tuple[str, float]], turns: list[float]
+) -> None:
+    rig = Rig()
+    rig.reads = [FakeStatus() for _ in ends]
+    rig.post()
+    for read, (end, after_s) in zip(rig.reads, ends, strict=True):
+        if end != "hang":
+            rig.clock.at(after_s, read.land if end == "land" else read.fail)
+    decided = 0
+    for after_s in [*turns, DEADLINE_S]:
+        turn = rig.turn(after_s)
+        states = {read.state for read in rig.reads}
+        if turn.landed:
+            assert states == {"landed"}
+        if turn.given_up:
+            assert states != {"landed"}
+            assert turn.given_up[0].in_flight is ("in flight" in states)
+            assert turn.invalid == set(BLOCKS)
+        if turn.settled:
+            assert "in flight" not in states
+        decided += len(turn.arrived)
+    assert decided == 1
