@@ -28,6 +28,9 @@ logger = get_logger(__name__)
 STALE = ("lease", "reused")
 """Why a read would come too late: P's lease has ended, or another request has read the transfer."""
 
+_NOT_WATCHED = "not watched"
+"""Why nothing is read any more after an error of ours in a worker, which has been told."""
+
 
 @dataclass(slots=True, eq=False)
 class _Reading:
@@ -128,7 +131,7 @@ class Claims:
             # A release would be for blocks that P has released, or reaped, already.
             upstream.will_read_nothing(request)
 
-    def allocated(self, request: Any, external: int) -> None:
+    def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """A request was allocated its blocks, `external` tokens of which were claimed."""
         request_id = request.request_id
         computed = self._computed.pop(request_id, 0)
@@ -138,7 +141,7 @@ class Claims:
         elif upstream.claims_phantom(self._scheduler, request, external):
             self._tell_phantom(request_id, upstream.phantom_cause(request), external, "reported")
         elif external > 0:
-            self._note_reading(request, computed)
+            self._note_reading(request, upstream.first_blocks(blocks, computed))
 
     def finished(self, request: Any) -> None:
         """A request has ended: its blocks are about to be free."""
@@ -187,7 +190,7 @@ class Claims:
         if not upstream.will_be_read(request):
             return upstream.phantom_cause(request)
         if self._broken:
-            return "no_params"
+            return _NOT_WATCHED
         return self._staleness(request)
 
     def _staleness(self, request: Any) -> str | None:
@@ -198,7 +201,7 @@ class Claims:
             return "lease"
         return None
 
-    def _note_reading(self, request: Any, computed: int) -> None:
+    def _note_reading(self, request: Any, computed: Collection[int]) -> None:
         request_id = request.request_id
         lease = Lease.read(upstream.params_of(request))
         if lease is None:
@@ -208,7 +211,7 @@ class Claims:
         if not self.guarded and (cause := self._staleness(request)):
             self._tell_stale(request_id, cause, "reported")
         if self._waits:
-            upstream.leave_out_computed(self._scheduler, request_id, computed)
+            upstream.leave_out(self._scheduler, request_id, computed)
         blocks = upstream.blocks_to_read(self._scheduler, request_id)
         if blocks:
             self._reading[request_id] = _Reading(request, blocks, self._ranks)
@@ -232,7 +235,7 @@ class Claims:
     def _tell_refusal(self, request_id: str, refusal: _Refusal) -> None:
         if refusal.cause in STALE:
             self._tell_stale(request_id, refusal.cause, "prevented")
-        else:
+        elif refusal.cause != _NOT_WATCHED:
             self._tell_phantom(request_id, refusal.cause, refusal.tokens, "prevented")
 
     def _tell_phantom(self, request_id: str, cause: str, tokens: int, action: str) -> None:

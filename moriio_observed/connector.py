@@ -249,7 +249,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
             self._scheduling.tell(claims.before_allocation, request)
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
         if claims is not None:
-            self._scheduling.tell(claims.allocated, request, num_external_tokens)
+            self._scheduling.tell(claims.allocated, request, blocks, num_external_tokens)
         return result
 
     def request_finished(

@@ -173,18 +173,17 @@ class Guard:
     def turn(self) -> Turn:
         """Look once at the reads of every request, and decide."""
         turn = Turn()
-        over = []
-        for request in self._requests.values():
-            ended = request.look()
-            now = self._clock()
+        ended = {request_id for request_id, each in self._requests.items() if each.look()}
+        # After the looks: what is seen landed within its lease has landed within it.
+        now = self._clock()
+        for request_id, request in list(self._requests.items()):
+            has_ended = request_id in ended
             if request.waits:
-                self._decide(request, turn, now, ended=ended)
-            if ended:
-                turn.settled.append(request.request_id)
-            if ended or now > request.watched_until:
-                over.append(request.request_id)
-        for request_id in over:
-            del self._requests[request_id]
+                self._decide(request, turn, now, ended=has_ended)
+            if has_ended:
+                turn.settled.append(request_id)
+            if has_ended or now > request.watched_until:
+                del self._requests[request_id]
         return turn
 
     @staticmethod

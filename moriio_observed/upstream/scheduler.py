@@ -50,19 +50,27 @@ def blocks_to_read(scheduler: Any, request_id: str) -> list[int]:
     return list(flat(blocks))
 
 
-def leave_out_computed(scheduler: Any, request_id: str, blocks: int) -> None:
-    """Have upstream not read the first blocks of a request again: they are computed, and shared."""
-    if not blocks:
+def first_blocks(blocks: Any, count: int) -> frozenset[int]:
+    """The ids of the first blocks that were allocated to a request, of its one group."""
+    return frozenset(blocks.get_block_ids()[0][:count])
+
+
+def leave_out(scheduler: Any, request_id: str, computed: Collection[int]) -> None:
+    """Have upstream not read into these blocks of a request: they are computed, and shared."""
+    if not computed:
         return
     request, local = scheduler._reqs_need_recv[request_id]
     params = scheduler._req_kv_params[request_id]
     remote = params["remote_block_ids"]
-    scheduler._reqs_need_recv[request_id] = (request, _without_first(local, blocks))
-    params["remote_block_ids"] = _without_first(remote, blocks)
+    pairs = list(zip(flat(local), flat(remote), strict=True))
+    kept = [pair for pair in pairs if pair[0] not in computed]
+    scheduler._reqs_need_recv[request_id] = (request, _as(local, [mine for mine, _ in kept]))
+    params["remote_block_ids"] = _as(remote, [theirs for _, theirs in kept])
 
 
-def _without_first(ids: Any, count: int) -> list[Any]:
-    return [list(ids[0][count:])] if _grouped(ids) else list(ids[count:])
+def _as(ids: Any, flat_ids: list[int]) -> list[Any]:
+    """Block ids of one group in the shape of others."""
+    return [flat_ids] if _grouped(ids) else flat_ids
 
 
 def _grouped(ids: Any) -> bool:

@@ -1,0 +1,280 @@
+"""What a decode engine's scheduler side claims, refuses, tells and keeps from reuse."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moriio_observed import upstream
+from moriio_observed.claims import Claims
+from moriio_observed.lease import LEASE_KEY, Issuer
+from moriio_observed.telemetry.aggregate import Aggregate
+from tests.unit.fakes import FakeClock
+from tests.unit.test_quarantine import Pool
+
+BLOCK_SIZE, PROMPT, RANKS, LIMIT_S = 16, 40, 2, 600.0
+REMOTE = [[70, 71, 72]]
+LOCAL = [[0, 1, 2]]
+ALLOCATED = SimpleNamespace(get_block_ids=lambda: LOCAL)
+
+
+def request_of(name: str = "r", **params: Any) -> Any:
+    """A request that P has prefilled, of 40 tokens in 3 blocks."""
+    given = {
+        "do_remote_prefill": True,
+        "remote_block_ids": REMOTE,
+        "remote_engine_id": "p",
+        "transfer_id": f"tx-{name}",
+    }
+    return SimpleNamespace(
+        request_id=name,
+        num_prompt_tokens=PROMPT,
+        num_preemptions=0,
+        num_computed_tokens=PROMPT,
+        kv_transfer_params=given | params,
+        over=False,
+        is_finished=lambda: False,
+    )
+
+
+class Rig:
+    def __init__(self, *, guarded: bool = True, waits: bool = True) -> None:
+        self.clock = FakeClock()
+        self.pool = Pool()
+        self.upstream = SimpleNamespace(_reqs_need_recv={}, _req_kv_params={})
+        self.aggregate = Aggregate(source="scheduler")
+        self.claims = Claims(
+            self.upstream,
+            self.aggregate,
+            guarded=guarded,
+            waits=waits,
+            ranks=RANKS,
+            block_size=BLOCK_SIZE,
+            limit_s=LIMIT_S,
+            clock=self.clock,
+        )
+        self.claims.bind(self.pool)
+
+    def schedule(self, request: Any, computed: int = 0) -> tuple[int, bool]:
+        """What upstream and its scheduler do with a request, up to its allocation."""
+        upstreams = max(0, PROMPT - computed - 1)
+        claimed = self.claims.claim(request, computed, upstreams)
+        self.claims.before_allocation(request)
+        if request.kv_transfer_params.get("do_remote_prefill") and claimed[0]:
+            params = dict(request.kv_transfer_params)
+            self.upstream._req_kv_params[request.request_id] = params
+            self.upstream._reqs_need_recv[request.request_id] = (request, LOCAL)
+        self.claims.allocated(request, ALLOCATED, claimed[0])
+        return claimed
+
+    def settle(self, name: str, ranks: int = RANKS, arrived: tuple[str, ...] = ()) -> None:
+        self.claims.told(upstream.WorkerReport(Counter({name: ranks})), arrived)
+
+    def counted(self) -> dict[str, float]:
+        counters = self.aggregate.cumulative()["counters"]
+        return {key: value for key, value in counters.items() if value}
+
+    def held(self) -> float:
+        gauges = self.aggregate.cumulative()["gauges"]
+        return float(gauges["quarantined_blocks"]["scheduler"][1])
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]:
+    lines = [record.getMessage().partition(" ") for record in caplog.records]
+    return [(event, json.loads(body)) for event, _, body in lines if event.startswith("moriio_")]
+
+
+def test_the_scheduler_waits_for_the_whole_prompt() -> None:
+    assert Rig().schedule(request_of()) == (PROMPT, True)
+
+
+def test_what_is_here_already_is_not_claimed() -> None:
+    rig = Rig()
+    assert rig.schedule(request_of(), computed=2 * BLOCK_SIZE) == (8, True)
+
+
+def test_what_is_here_already_is_not_read_again() -> None:
+    rig = Rig()
+    rig.schedule(request_of(), computed=2 * BLOCK_SIZE)
+    assert rig.upstream._reqs_need_recv["r"][1] == [[2]]
+    assert rig.upstream._req_kv_params["r"]["remote_block_ids"] == [[72]]
+
+
+def test_block_ids_may_come_without_groups() -> None:
+    rig = Rig()
+    request = request_of(remote_block_ids=[70, 71, 72])
+    claimed = rig.claims.claim(request, 2 * BLOCK_SIZE, 7)
+    rig.upstream._req_kv_params["r"] = dict(request.kv_transfer_params)
+    rig.upstream._reqs_need_recv["r"] = (request, [0, 1, 2])
+    rig.claims.allocated(request, ALLOCATED, claimed[0])
+    assert rig.upstream._reqs_need_recv["r"][1] == [2]
+    assert rig.upstream._req_kv_params["r"]["remote_block_ids"] == [72]
+
+
+def test_no_more_is_claimed_than_p_has() -> None:
+    assert Rig().schedule(request_of(remote_block_ids=[[70, 71]])) == (2 * BLOCK_SIZE, True)
+
+
+def test_where_nobody_can_wait_upstreams_claim_stands() -> None:
+    assert Rig(waits=False).schedule(request_of()) == (PROMPT - 1, False)
+
+
+def test_without_a_guard_upstreams_claim_stands() -> None:
+    rig = Rig(guarded=False, waits=False)
+    assert rig.schedule(request_of(do_remote_prefill=False)) == (PROMPT - 1, False)
+    assert rig.counted() == {"phantom_hits_total|no_params|reported": 1}
+
+
+@pytest.mark.parametrize(
+    "missing", [{"do_remote_prefill": False}, {"remote_block_ids": None}, {"remote_block_ids": []}]
+)
+def test_tokens_that_no_read_will_fill_are_computed_here(
+    missing: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig()
+    assert rig.schedule(request_of(**missing)) == (0, False)
+    assert rig.counted() == {"phantom_hits_total|no_params|prevented": 1}
+    [(event, said)] = told(caplog)
+    assert (event, said["request_id"], said["action"]) == ("moriio_phantom_hit", "r", "prevented")
+
+
+def test_a_request_that_waits_for_blocks_is_counted_once() -> None:
+    rig = Rig()
+    request = request_of(do_remote_prefill=False)
+    for _ in range(3):
+        rig.claims.claim(request, 0, PROMPT - 1)
+    rig.schedule(request)
+    assert rig.counted() == {"phantom_hits_total|no_params|prevented": 1}
+
+
+def test_a_preempted_request_is_computed_here() -> None:
+    rig = Rig()
+    request = request_of(do_remote_prefill=False)
+    request.num_preemptions = 1
+    assert rig.schedule(request) == (0, False)
+    assert rig.counted() == {"phantom_hits_total|preempted|prevented": 1}
+
+
+def lease(good_for_s: float) -> dict[str, Any]:
+    return {LEASE_KEY: Issuer().issue(good_for_s)}
+
+
+def test_a_read_past_the_lease_is_not_posted(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    request = request_of(**lease(0.0))
+    rig.claims.arrived(request)
+    assert rig.schedule(request) == (0, False)
+    assert not request.kv_transfer_params["do_remote_prefill"], "P is not told to release anything"
+    assert rig.counted() == {"stale_reads_total": 1}
+    assert told(caplog) == [
+        ("moriio_stale_read", {"request_id": "r", "cause": "lease", "action": "prevented"})
+    ]
+
+
+def test_without_a_guard_a_read_past_the_lease_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(guarded=False, waits=False)
+    assert rig.schedule(request_of(**lease(0.0))) == (PROMPT - 1, False)
+    assert rig.counted() == {"stale_reads_total": 1}
+    [(_, said)] = told(caplog)
+    assert said["action"] == "reported"
+
+
+def test_the_worker_learns_how_long_the_lease_lasts() -> None:
+    rig = Rig()
+    rig.schedule(request_of(**lease(60.0)))
+    lease_left, _ = rig.claims.take_notes()
+    assert 0 < lease_left["r"] <= 60
+    assert rig.claims.take_notes() == ({}, [])
+
+
+def test_a_lease_that_nobody_gave_is_counted() -> None:
+    rig = Rig()
+    assert rig.schedule(request_of()) == (PROMPT, True)
+    assert rig.counted() == {"lease_unknown_total": 1}
+    assert rig.claims.take_notes() == ({}, [])
+
+
+def test_a_transfer_is_read_once(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    rig.schedule(request_of("first", transfer_id="t", **lease(60.0)))
+    assert rig.schedule(request_of("second", transfer_id="t", **lease(60.0))) == (0, False)
+    assert rig.counted() == {"stale_reads_total": 1}
+    [(_, said)] = told(caplog)
+    assert (said["request_id"], said["cause"]) == ("second", "reused")
+
+
+def test_blocks_of_a_request_that_ends_are_held_until_every_rank_has_settled() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.finished(request)
+    rig.settle("r", ranks=1)
+    assert rig.held() == 3
+    assert rig.pool.referenced() == [2, 2, 2]
+    assert rig.claims.take_notes()[1] == ["r"]
+    rig.settle("r", ranks=1)
+    assert rig.held() == 0
+    assert rig.pool.referenced() == [1, 1, 1]
+
+
+def test_blocks_whose_reads_have_ended_are_not_held() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.settle("r", arrived=("r",))
+    rig.claims.finished(request)
+    assert rig.held() == 0
+    assert request.num_computed_tokens == PROMPT
+
+
+def test_a_request_given_up_with_reads_in_flight_starts_anew_elsewhere() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.settle("r", ranks=1, arrived=("r",))
+    assert request.num_computed_tokens == 0
+    assert rig.held() == 3
+
+
+def test_blocks_are_given_back_after_the_limit() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.finished(request)
+    rig.clock.sleep(LIMIT_S)
+    rig.claims.told(None, ())
+    assert rig.held() == 0
+    assert rig.counted()["quarantine_expired_total"] == 1
+    rig.settle("r")
+    assert rig.pool.referenced() == [1, 1, 1], "they are given back once"
+
+
+def test_blocks_that_preemption_has_freed_are_not_held() -> None:
+    rig = Rig(guarded=False, waits=False)
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.preempted({"r"})
+    rig.claims.finished(request)
+    rig.claims.told(None, ())
+    assert rig.held() == 0
+
+
+def test_a_worker_that_no_longer_watches_holds_nothing_and_is_asked_nothing() -> None:
+    rig = Rig()
+    request = request_of("before")
+    rig.schedule(request)
+    rig.claims.finished(request)
+    rig.claims.told(upstream.WorkerReport(broken=True), ())
+    assert rig.held() == 0
+    assert rig.schedule(request_of("after")) == (0, False)
+    assert not any(key.startswith("phantom") for key in rig.counted())
+
+
+def test_reports_of_several_ranks_add_up() -> None:
+    one = upstream.WorkerReport(Counter({"a": 1, "b": 1}))
+    all_ranks = one.aggregate(upstream.WorkerReport(Counter({"a": 1}), broken=True))
+    assert all_ranks == upstream.WorkerReport(Counter({"a": 2, "b": 1}), broken=True)
