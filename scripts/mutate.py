@@ -18,7 +18,7 @@ from tests.contract.mutation import HOOKS, NOTHING
 from tests.contract.versions import Case, Run, run_on
 from tests.trees import VERSIONS
 
-SUITES = ("tests/contract/on_each/test_steps.py", "tests/contract/on_each/test_hooks.py")
+SUITES = tuple(f"tests/contract/on_each/test_{name}.py" for name in ("steps", "hooks", "guard"))
 AT_ONCE = 2
 """Versions at the same time: each spends much of its run waiting for reads."""
 LONGEST_S = 60

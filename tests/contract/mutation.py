@@ -37,7 +37,13 @@ HOOKS = {
     "get_finished": "test_requests_that_are_gone_are_known_without_the_scheduler_side",
     "get_transfer_results": "test_requests_that_are_gone_are_known_without_the_scheduler_side",
     "get_block_ids_with_load_errors": "test_blocks_that_were_not_loaded_are_counted",
-    "update_state_after_alloc": "test_phantom_hit",
+    "bind_gpu_block_pool": "test_a_client_that_leaves_while_its_reads_are_in_flight",
+    "on_new_request": "test_a_lease_outlives_clocks_that_disagree",
+    "get_num_new_matched_tokens": "test_a_guard_needs_no_barrier",
+    "update_state_after_alloc": "test_the_same_transfer_is_not_read_twice",
+    "request_finished": "test_a_lease_outlives_clocks_that_disagree",
+    "request_finished_all_groups": "test_a_lease_outlives_clocks_that_disagree",
+    "build_connector_worker_meta": "test_a_client_that_leaves_while_its_reads_are_in_flight",
     "build_connector_meta": "test_a_step_without_a_forward_is_not_counted",
     "update_connector_output": "test_a_send_that_nobody_reads_expires",
     "get_kv_connector_stats": "test_healthy",
@@ -58,7 +64,7 @@ def hooks() -> list[Hook]:
     """Every hook that the version under test needs."""
     from moriio_observed.barrier import Era
     from moriio_observed.connector import ObservedMoRIIOConnector
-    from moriio_observed.upstream import HAS_TRANSFER_RESULTS, OVERRIDDEN, Seams
+    from moriio_observed.upstream import HAS_GROUPS, HAS_TRANSFER_RESULTS, OVERRIDDEN, Seams
     from moriio_observed.upstream.mixins import ObservedProducer, ObservedWorker, ObservedWrapper
     from moriio_observed.upstream.moriio import moriio_connector
 
@@ -79,14 +85,14 @@ def hooks() -> list[Hook]:
     era = Seams.detect().era
     idle = set()
     if era is Era.LAYER:
-        # Upstream waits with it in WRITE mode only, and reports no load errors.
-        idle |= {"waiting_for_transfer_complete", "get_block_ids_with_load_errors"}
-    if era is Era.STEP:
-        # It claims only what will be read.
-        idle.add("update_state_after_alloc")
+        # Upstream waits with it in WRITE mode only.
+        idle.add("waiting_for_transfer_complete")
     if HAS_TRANSFER_RESULTS:
         # That is what vLLM calls.
         idle.add("get_finished")
+    if HAS_GROUPS:
+        # Likewise.
+        idle.add("request_finished")
     return [hook for hook in (*mixed_in, *overriding) if hook.name not in idle]
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.contract.versions import BUILD, HYBRID, SUITES, VERSIONS_RUN, Run, run_on
-from tests.contract.versions_page import PAGE, page
+from tests.contract.versions_page import pages
 from tests.trees import VERSIONS
 
 # The first use of a version downloads it.
@@ -65,12 +65,12 @@ def test_nothing_has_failed_beside_the_suites(runs: Runs, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_docs_say_what_was_seen(runs: Runs, version: str) -> None:
-    seen = page([future.result() for future in runs.values()])
-    fresh = BUILD / PAGE.name
-    fresh.write_text(seen)
-    assert _about(version, PAGE.read_text()) == _about(version, seen), (
-        f"if what was seen is right, copy {fresh} to {PAGE}"
-    )
+    for page, seen in pages([future.result() for future in runs.values()]).items():
+        fresh = BUILD / page.name
+        fresh.write_text(seen)
+        assert _about(version, page.read_text()) == _about(version, seen), (
+            f"if what was seen is right, copy {fresh} to {page}"
+        )
 
 
 def _about(version: str, text: str) -> list[str]:

@@ -1,13 +1,16 @@
-"""docs/versions.md, made of what the scripted steps saw every version do."""
+"""docs/versions.md, and the table in docs/guard.md, of what the tests saw every version do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.contract.versions import ROOT, Run
 from tests.trees import VERSIONS
 
 PAGE = ROOT / "docs" / "versions.md"
+GUARD_PAGE = ROOT / "docs" / "guard.md"
+TABLE_BEGINS, TABLE_ENDS = "<!-- versions: begin", "<!-- versions: end"
 
 NOT_SEEN = "not seen"
 STEPS_OF = [(runner, graph) for runner in ("V1", "V2") for graph in ("NONE", "PIECEWISE", "FULL")]
@@ -55,6 +58,35 @@ SUBJECTS = {
     "hung": "a read in flight at the deadline",
     "phantom": "a phantom hit",
 }
+
+GUARDED = {
+    "failed": "a read that failed",
+    "hung": "a read in flight at the deadline",
+    "plain": "a request that P never saw",
+    "stale": "a read past P's lease",
+}
+
+
+def pages(runs: Sequence[Run]) -> dict[Path, str]:
+    """Both pages, from every version's run."""
+    return {PAGE: page(runs), GUARD_PAGE: _with_table(GUARD_PAGE.read_text(), runs)}
+
+
+def _with_table(text: str, runs: Sequence[Run]) -> str:
+    """The guard's page with its table of versions as it was seen."""
+    rows = [
+        ["vLLM", "guard", *GUARDED.values()],
+        ["---"] * (len(GUARDED) + 2),
+        *(
+            [run.version, f"`{guard}`", *(_seen(run, "guard", guard, each) for each in GUARDED)]
+            for run in runs
+            for guard in ("recompute", "fail")
+        ),
+    ]
+    before, begins, rest = text.partition(TABLE_BEGINS)
+    comment, _, _ = rest.partition("\n")
+    _, ends, after = rest.partition(TABLE_ENDS)
+    return f"{before}{begins}{comment}\n{_lines(rows)}{ends}{after}"
 
 
 def page(runs: Sequence[Run]) -> str:

@@ -14,6 +14,7 @@ from tests.contract.on_each.engine import BLOCK_SIZE, LAYERS
 from tests.contract.on_each.expected import FAILS_STEP
 
 GetDecode = Callable[..., Decode]
+Observed = Callable[..., None]
 
 PROMPTS = [list(range(start, start + 40)) for start in range(10, 70, 10)]
 SLOW = [{"latency_s": 0.3, "jitter_s": 0.1}]
@@ -44,6 +45,13 @@ def harm(faults: FaultFile, *rules: dict[str, Any]) -> None:
 
 def ask_all(d: Decode, **how: Any) -> list[Asked]:
     return [d.ask(prompt, **how) for prompt in PROMPTS]
+
+
+def outcome(d: Decode, asked: Asked) -> str:
+    """What became of a request, for the table of versions."""
+    if d.is_right(asked) == [True]:
+        return "computed on D, right" if d.exposures or d.phantoms or d.stale else "right"
+    return "an error" if d.errors() == [asked.request_id] else "wrong"
 
 
 def settled(d: Decode) -> bool:
@@ -96,7 +104,9 @@ def test_a_guard_needs_no_barrier(
 
 
 @both_guards
-def test_one_failed_of_many(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
+def test_one_failed_of_many(
+    guarded: GetDecode, faults: FaultFile, observed: Observed, guard: str
+) -> None:
     d = guarded(guard)
     harm(faults, {"requests": [1], "layers": [0], "fail": True})
     asked = ask_all(d)
@@ -108,12 +118,13 @@ def test_one_failed_of_many(guarded: GetDecode, faults: FaultFile, guard: str) -
     assert [each["action"] for each in d.exposures] == [
         {"recompute": "recomputed", "fail": "failed"}[guard]
     ]
+    observed("guard", guard, "failed", outcome(d, asked[1]))
     assert d.released()
     assert settled(d)
 
 
 @both_guards
-def test_hung(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
+def test_hung(guarded: GetDecode, faults: FaultFile, observed: Observed, guard: str) -> None:
     d = guarded(guard)
     harm(faults, {"requests": [1], "layers": [2], "hang": 3})
     asked = ask_all(d, max_tokens=60)
@@ -123,6 +134,7 @@ def test_hung(guarded: GetDecode, faults: FaultFile, guard: str) -> None:
     assert d.errors() == ([] if guard == "recompute" else [asked[1].request_id])
     assert d.exposed("timeout") == {asked[1].request_id}
     assert d.exposures[0]["layers"] == [2]
+    observed("guard", guard, "hung", outcome(d, asked[1]))
     assert d.released(), "P gets its blocks back though the read has not ended"
     d.flush_until(lambda: settled(d))
     assert d.counted("late_landings_total") == {("true",): 1}
@@ -174,7 +186,9 @@ def test_a_client_that_leaves_while_its_reads_are_in_flight(
 
 
 @both_guards
-def test_a_plain_request_is_computed_here(guarded: GetDecode, guard: str) -> None:
+def test_a_plain_request_is_computed_here(
+    guarded: GetDecode, observed: Observed, guard: str
+) -> None:
     d = guarded(guard)
     asked = d.ask_alone(PROMPTS[0])
     d.serve()
@@ -182,6 +196,7 @@ def test_a_plain_request_is_computed_here(guarded: GetDecode, guard: str) -> Non
     prevented = {} if FAILS_STEP else {("no_params", "prevented"): 1}
     assert d.counted("phantom_hits_total") == prevented
     assert [each["request_id"] for each in d.phantoms] == [asked.request_id] * len(prevented)
+    observed("guard", guard, "plain", outcome(d, asked))
 
 
 @both_guards
@@ -247,7 +262,9 @@ def test_the_same_transfer_is_not_read_twice(guarded: GetDecode, guard: str) -> 
 
 
 @both_guards
-def test_what_p_may_have_recycled_is_not_read(guarded: GetDecode, guard: str) -> None:
+def test_what_p_may_have_recycled_is_not_read(
+    guarded: GetDecode, observed: Observed, guard: str
+) -> None:
     d = guarded(guard)
     fresh = [d.ask(prompt) for prompt in PROMPTS[:5]]
     request_id, params = d.prefill.leg(PROMPTS[5], d.ports)
@@ -262,6 +279,7 @@ def test_what_p_may_have_recycled_is_not_read(guarded: GetDecode, guard: str) ->
     assert d.total("stale_reads_total") == 1
     assert [each["request_id"] for each in d.stale] == [stale.request_id]
     assert d.total("requests_total") == 5
+    observed("guard", guard, "stale", outcome(d, stale))
 
 
 @both_guards
@@ -273,3 +291,20 @@ def test_a_lease_that_nobody_gave_is_counted(guarded: GetDecode, guard: str) -> 
     d.serve()
     assert d.is_right(asked) == [True]
     assert d.total("lease_unknown_total") == 1
+
+
+@both_guards
+def test_a_lease_outlives_clocks_that_disagree(guarded: GetDecode, guard: str) -> None:
+    d = guarded(guard)
+    asked = []
+    for prompt in PROMPTS:
+        request_id, params = d.prefill.leg(prompt, d.ports)
+        lease = params["moriio_observed_lease"]
+        if prompt is PROMPTS[-1]:
+            # By then P's monotonic clock is known, and its wall clock does not matter.
+            lease["issued_at"] -= 10 * lease["good_for_s"]
+        asked.append(d.ask_alone(prompt, request_id=request_id, params=params))
+    d.serve()
+    assert all(d.is_right(*asked))
+    assert d.total("stale_reads_total") == 0
+    assert d.total("requests_total") == len(asked)
