@@ -122,7 +122,8 @@ class Claims:
         if not self._waits:
             return external, False
         self._computed[request_id] = computed // self._block_size
-        return upstream.prompt_on_remote(request, computed, self._block_size), True
+        tokens = upstream.prompt_on_remote(request, computed, self._block_size)
+        return tokens, tokens > 0
 
     def before_allocation(self, request: Any) -> None:
         """Upstream is about to decide what it reads."""
@@ -177,6 +178,11 @@ class Claims:
             self._aggregate.counter("quarantine_expired_total").inc()
             self.news = True
         self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+
+    def give_up(self) -> None:
+        """Hold nothing any more: nobody will say when it may be given back."""
+        self._quarantine.release_all()
+        self._aggregate.gauge("quarantined_blocks").set(0)
 
     # For the workers.
 

@@ -123,8 +123,12 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         # One for each concern, so that none silences another.
         self._statistics = Containment(self._aggregate, "its gauges stand still.")
         self._peers = Containment(self._aggregate, "peer failures are no longer counted.")
-        self._scheduling = Containment(
-            self._aggregate, "phantom hits and expired sends are no longer counted."
+        self._scheduling = Containment(self._aggregate, "expired sends are no longer counted.")
+        self._claiming = Containment(
+            self._aggregate,
+            "phantom hits and stale reads are no longer told and no blocks are held; with a guard "
+            "every prompt is computed here.",
+            self._claims.give_up if self._claims is not None else None,
         )
         self._notes = Containment(
             self._aggregate, "the worker no longer knows who takes part in a step."
@@ -220,7 +224,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         """As upstream; how old the prefill engine's answer is becomes known."""
         super().on_new_request(request)
         if self._claims is not None:
-            self._scheduling.tell(self._claims.arrived, request)
+            self._claiming.tell(self._claims.arrived, request)
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
@@ -232,24 +236,22 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         external, asynchronous = claimed
         if self._claims is None or asynchronous or not external:
             return claimed
-        if self._scheduling.broken:
-            # Computed here: slower, and right.
-            return (0, False) if self._claims.guarded else claimed
-        mine: tuple[int, bool] | None = self._scheduling.tell(
+        mine: tuple[int, bool] | None = self._claiming.tell(
             self._claims.claim, request, num_computed_tokens, external
         )
         if mine is None:
-            return (0, False) if self._claims.guarded else claimed
+            # Computed here: slower, and right.
+            mine = (0, False) if self._claims.guarded else (external, False)
         return mine
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> Any:
         """As upstream; what is claimed and will not be read, or too late, is counted."""
         claims = self._claims
         if claims is not None:
-            self._scheduling.tell(claims.before_allocation, request)
+            self._claiming.tell(claims.before_allocation, request)
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
         if claims is not None:
-            self._scheduling.tell(claims.allocated, request, blocks, num_external_tokens)
+            self._claiming.tell(claims.allocated, request, blocks, num_external_tokens)
         return result
 
     def request_finished(
@@ -271,7 +273,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
         self, request: Any, finished: tuple[bool, dict[str, Any] | None]
     ) -> tuple[bool, dict[str, Any] | None]:
         if self._claims is not None:
-            self._scheduling.tell(self._claims.finished, request)
+            self._claiming.tell(self._claims.finished, request)
         held, params = finished
         if self._issuer is not None and held and params is not None:
             params[LEASE_KEY] = self._issuer.issue(self._lease_s)
@@ -292,7 +294,7 @@ class ObservedMoRIIOConnector(upstream.MoRIIOConnector):
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
         if self._claims is not None:
-            self._scheduling.tell(
+            self._claiming.tell(
                 self._claims.told,
                 upstream.WorkerReport.of(connector_output),
                 connector_output.finished_recving or (),

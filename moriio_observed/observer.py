@@ -153,8 +153,8 @@ class ReadObserver:
         request_id: str,
         remote: str,
         reads: Iterable[tuple[int, str, Status]],
-        *,
         nbytes: int,
+        *,
         started_at: float,
         post_s: float,
     ) -> None:

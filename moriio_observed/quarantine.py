@@ -78,6 +78,11 @@ class Quarantine:
         if held is not None and self.pool is not None:
             self.pool.free_blocks(held.blocks)
 
+    def release_all(self) -> None:
+        """Give all blocks back."""
+        for request_id in list(self._held):
+            self.release(request_id)
+
     def expire(self) -> list[str]:
         """Give back what has been held for too long; return whose it was."""
         now = self._clock()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import time
 from collections.abc import Callable, Iterator
@@ -153,16 +152,21 @@ class Hooks:
         finally:
             self._posting = None
             post_s = time.perf_counter() - started
-            self.tell(self._enter, posting, (read_blocks, args, kwargs), started, post_s)
+            found = self._see(self._find, posting, read_blocks, args, kwargs)
+            if found is not None:
+                self.tell(self.observer.posted, *found, started_at=started, post_s=post_s)
 
-    def _enter(
+    def _find(
         self,
         posting: Posting,
-        called: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]],
-        started: float,
-        post_s: float,
-    ) -> None:
-        read_blocks, args, call = called
+        read_blocks: Callable[..., Any],
+        args: tuple[Any, ...],
+        call: dict[str, Any],
+    ) -> tuple[str, str, list[tuple[int, str, Any]], int] | None:
+        """Find what was posted, and tell the guard.
+
+        Returns the request, the remote engine, the reads and their bytes; None if nothing was.
+        """
         if args:
             call = inspect.signature(read_blocks).bind(*args, **call).arguments
         request_id = call["request_id"]
@@ -172,23 +176,31 @@ class Hooks:
         if posting.lost(status for _, _, status, _ in posted):
             raise RuntimeError("vLLM keeps reads where moriio_observed does not look for them")
         if not by_layer:
-            return
+            return None
         self._tracked[request_id] = self.worker._recving_transfers_callback_addr.get(request_id)
         if self._guard is not None:
             self._guard.posted(request_id, [(layer, status) for layer, _, status, _ in posted])
-        self.observer.posted(
+        return (
             request_id,
             str(call["dst_engine_id"]),
             [(layer, layer_name, status) for layer, layer_name, status, _ in posted],
-            nbytes=sum(size for *_, size in posted),
-            started_at=started,
-            post_s=post_s,
+            sum(size for *_, size in posted),
         )
+
+    def _see(self, event: Callable[..., Any], *args: Any) -> Any:
+        """Call what a guard goes by: as `tell`, but also after an error of ours."""
+        if self._guard is None or not self._guard.waits:
+            return self.tell(event, *args)
+        try:
+            return event(*args)
+        except Exception as error:  # noqa: BLE001  (what the guard cannot see it gives up)
+            self.containment.step_back(error)
+            return None
 
     def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
         """One read was posted, or rejected because the send queue was full."""
         if self._observer is not None:
-            self.tell(self._collect, self._posting, status, transfer_size_byte)
+            self._see(self._collect, self._posting, status, transfer_size_byte)
 
     def _collect(self, posting: Posting | None, status: Any, transfer_size_byte: Any) -> None:
         if posting is None:
@@ -239,7 +251,7 @@ class Hooks:
             for name in _BY_REQUEST:
                 getattr(worker, name, {}).pop(request_id, None)
         self._release(address)
-        self.tell(functools.partial(self.observer.settle, [request_id], recovers=True))
+        self.tell(self.observer.settle, [request_id], recovers=True)
 
     def _release(self, address: Any) -> None:
         """Tell P, as upstream does, that a transfer's blocks are not read any more."""

@@ -119,6 +119,12 @@ def test_no_more_is_claimed_than_p_has() -> None:
     assert Rig().schedule(request_of(remote_block_ids=[[70, 71]])) == (2 * BLOCK_SIZE, True)
 
 
+def test_what_p_does_not_have_is_computed_here() -> None:
+    rig = Rig()
+    request = request_of(remote_block_ids=[[70]])
+    assert rig.schedule(request, computed=BLOCK_SIZE) == (0, False)
+
+
 def test_where_nobody_can_wait_upstreams_claim_stands() -> None:
     assert Rig(waits=False).schedule(request_of()) == (PROMPT - 1, False)
 
@@ -251,6 +257,16 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     assert rig.counted()["quarantine_expired_total"] == 1
     rig.settle("r")
     assert rig.pool.referenced() == [1, 1, 1], "they are given back once"
+
+
+def test_nothing_is_held_once_nobody_would_say_when_to_give_it_back() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.finished(request)
+    rig.claims.give_up()
+    assert rig.held() == 0
+    assert rig.pool.referenced() == [1, 1, 1]
 
 
 def test_blocks_that_preemption_has_freed_are_not_held() -> None:
