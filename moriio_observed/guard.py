@@ -158,7 +158,7 @@ class Guard:
             if (request := self._requests.get(request_id)) is not None:
                 request.gone = True
 
-    def doze(self) -> None:
+    def _doze(self) -> None:
         """Wait a little for news of a read: a step that runs nothing has nothing else to do."""
         waiting = next((r for r in self._requests.values() if r.waits and r.open), None)
         if waiting is None:
@@ -170,8 +170,14 @@ class Guard:
         else:
             wait_for(math.ceil(DOZE_S * 1000))
 
-    def turn(self) -> Turn:
-        """Look once at the reads of every request, and decide."""
+    def turn(self, *, idle: bool = False) -> Turn:
+        """Look once at the reads of every request, and decide.
+
+        Args:
+            idle: Whether the step runs nothing, and so has time to wait a little for a read.
+        """
+        if idle:
+            self._doze()
         turn = Turn()
         ended = {request_id for request_id, each in self._requests.items() if each.look()}
         # After the looks: what is seen landed within its lease has landed within it.

@@ -65,16 +65,25 @@ class Row:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as an aligned table."""
-    cells = [HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
+    return aligned([HEADINGS, *(_cells(row) for row in rows)])
+
+
+def aligned(lines: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Cells as a table under the headings that its first line holds.
+
+    Args:
+        lines: The cells of each line.
+        words: How many of the first columns stand at their left; the others at their right.
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    headings, *others = (
         "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
+            cell.ljust(width) if column < words else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
-        for line in cells
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        for line in lines
+    )
+    return "\n".join([headings, "-" * len(headings), *others])
 
 
 def sentence(row: Row) -> str:

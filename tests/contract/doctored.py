@@ -111,6 +111,7 @@ def find_facts(renamed: dict[str, str]) -> dict[str, Any]:
             )
             self.is_producer = False
             self._reqs_need_recv: dict[str, Any] = {}
+            self._req_kv_params: dict[str, Any] = {}
             self._deferred_send_deadlines: dict[str, Any] = {}
 
     lines = Lines()
@@ -136,7 +137,7 @@ def find_facts(renamed: dict[str, str]) -> dict[str, Any]:
         return {
             "trace": trace,
             "upstream's trace": upstream_trace,
-            "hooked": [hasattr(ours.worker, "_moriio_observed"), scheduler._reads],
+            "hooked": [hasattr(ours.worker, "_moriio_observed"), scheduler._claims is not None],
             "upstream's methods": [stands_aside(each) for each in (ours.connector, scheduler)],
             "lines": lines.said,
             "refusal": refusal,

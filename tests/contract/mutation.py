@@ -80,7 +80,8 @@ def hooks() -> list[Hook]:
         if inspect.isfunction(method) and hasattr(upstream, name)
     ]
     overriding = [
-        Hook(ObservedMoRIIOConnector, name) for name in (*OVERRIDDEN, "get_kv_connector_stats")
+        Hook(next(owner for owner in ObservedMoRIIOConnector.__mro__ if name in vars(owner)), name)
+        for name in (*OVERRIDDEN, "get_kv_connector_stats")
     ]
     era = Seams.detect().era
     idle = set()

@@ -34,8 +34,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
 from moriio_observed.connector import ObservedMoRIIOConnector, _say_unknown  # noqa: E402
+from moriio_observed.scheduler_side import SchedulerSide  # noqa: E402
 from moriio_observed.upstream import mixins, moriio, seams  # noqa: E402
 from moriio_observed.upstream.shapes import Shape  # noqa: E402
+from moriio_observed.worker_side import WorkerSide  # noqa: E402
 from tests.unit import scripted  # noqa: E402
 
 pytestmark = pytest.mark.contract
@@ -125,7 +127,7 @@ UNKNOWN = {
                 "    def get_kv_connector_stats(self):\n        return None\n\n",
             ),
         ),
-    ): "MoRIIOConnector.get_kv_connector_stats: MoRIIO has statistics of its own",
+    ): "MoRIIOConnector.get_kv_connector_stats: MoRIIO has one of its own",
     Change(
         "the reads are kept elsewhere",
         "0.32.0",
@@ -539,7 +541,8 @@ def test_the_shapes_that_are_checked_are_those_of_our_own_methods(ours: type, sh
 def test_every_method_of_upstreams_that_ours_stands_in_front_of_is_checked() -> None:
     ours = {
         name
-        for name, method in vars(ObservedMoRIIOConnector).items()
+        for owner in (ObservedMoRIIOConnector, SchedulerSide, WorkerSide)
+        for name, method in vars(owner).items()
         if inspect.isfunction(method) and hasattr(upstream.MoRIIOConnector, name)
     }
     assert ours - {"__init__", "get_kv_connector_stats"} == set(upstream.OVERRIDDEN)

@@ -205,7 +205,8 @@ class Decode:
             kv_transfer_config=transfer,
             compilation_config=SimpleNamespace(cudagraph_mode=graphs),
             use_v2_model_runner=False,
-            parallel_config=SimpleNamespace(tensor_parallel_size=1),
+            parallel_config=SimpleNamespace(tensor_parallel_size=1, world_size=1),
+            cache_config=SimpleNamespace(block_size=16),
             model_config=SimpleNamespace(hf_text_config=SimpleNamespace(num_hidden_layers=layers)),
         )
         self.connector: Any = connector(

@@ -151,11 +151,13 @@ def test_reads_of_a_request_nobody_announced_are_left_alone(rig: Rig) -> None:
 
 def test_an_idle_step_waits_a_little_for_a_read(rig: Rig) -> None:
     began = rig.clock.now
-    rig.guard.doze()
+    rig.guard.turn()
+    assert rig.clock.now == began
+    rig.guard.turn(idle=True)
     assert rig.clock.now == began + DOZE_S
     rig.land()
     rig.turn()
-    rig.guard.doze()
+    rig.guard.turn(idle=True)
     assert rig.clock.now == began + DOZE_S, "there is nothing to wait for any more"
 
 
@@ -163,7 +165,7 @@ def test_an_idle_step_waits_for_moris_event_where_there_is_one(rig: Rig) -> None
     waited = []
     for read in rig.reads:
         read.WaitFor = waited.append  # type: ignore[attr-defined]
-    rig.guard.doze()
+    rig.guard.turn(idle=True)
     assert waited == [2]
 
 

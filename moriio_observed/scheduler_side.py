@@ -1,0 +1,163 @@
+"""The connector in the scheduler's process: what is claimed, told to the workers, and held.
+
+Upstream's methods first, or last, where the order matters; what is ours is contained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moriio_observed import config, upstream
+from moriio_observed.claims import Claims
+from moriio_observed.containment import Containment
+from moriio_observed.lease import LEASE_KEY, Issuer
+from moriio_observed.policy import Policy
+from moriio_observed.telemetry.aggregate import Aggregate
+
+__all__ = ["SchedulerSide"]
+
+
+class SchedulerSide(upstream.MoRIIOConnector):
+    """What ours does in front of upstream's scheduler side."""
+
+    _known = False
+    _news = False
+    _aggregate: Aggregate
+    _claims: Claims | None = None
+    _issuer: Issuer | None = None
+
+    def _serve_scheduler(
+        self,
+        vllm_config: Any,
+        settings: config.Settings,
+        policy: Policy,
+        kv_cache_config: Any,
+    ) -> None:
+        """Be the scheduler's side of a decode or prefill engine in READ mode."""
+        # One for each concern, so that none silences another.
+        self._scheduling = Containment(self._aggregate, "expired sends are no longer counted.")
+        if upstream.sends(self.connector_scheduler):
+            extra_config = vllm_config.kv_transfer_config.kv_connector_extra_config
+            self._issuer = Issuer()
+            self._lease_s = upstream.deadlines(extra_config).defer_timeout
+        if not upstream.reads(self.connector_scheduler):
+            return
+        claims = self._claims = Claims(
+            self.connector_scheduler,
+            self._aggregate,
+            guarded=policy.guarded,
+            waits=policy.waits,
+            ranks=vllm_config.parallel_config.world_size,
+            block_size=upstream.block_size(vllm_config, kv_cache_config),
+            limit_s=settings.quarantine_limit_s,
+        )
+        self._claiming = Containment(
+            self._aggregate,
+            "phantom hits and stale reads are no longer told and no blocks are held; with a guard "
+            "every prompt is computed here.",
+            claims.give_up,
+        )
+        self._notes = Containment(
+            self._aggregate, "the worker no longer knows who takes part in a step."
+        )
+
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """As upstream; blocks that a read may still write into can be kept from reuse."""
+        super().bind_gpu_block_pool(gpu_block_pool)
+        if self._claims is not None:
+            self._claims.bind(gpu_block_pool)
+
+    def on_new_request(self, request: Any) -> None:
+        """As upstream; how old the prefill engine's answer is becomes known."""
+        super().on_new_request(request)
+        if self._claims is not None:
+            self._claiming.tell(self._claims.arrived, request)
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        """As upstream; with a guard, only what a read will fill, and the scheduler waits for it."""
+        claimed: tuple[int | None, bool] = super().get_num_new_matched_tokens(
+            request, num_computed_tokens
+        )
+        external, asynchronous = claimed
+        if self._claims is None or asynchronous or not external:
+            return claimed
+        mine: tuple[int, bool] | None = self._claiming.tell(
+            self._claims.claim, request, num_computed_tokens, external
+        )
+        if mine is None:
+            # Computed here: slower, and right.
+            mine = (0, False) if self._claims.guarded else (external, False)
+        return mine
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> Any:
+        """As upstream; what is claimed and will not be read, or too late, is counted."""
+        claims = self._claims
+        if claims is not None:
+            self._claiming.tell(claims.before_allocation, request)
+        result = super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if claims is not None:
+            self._claiming.tell(claims.allocated, request, blocks, num_external_tokens)
+        return result
+
+    def request_finished(
+        self, request: Any, block_ids: list[int]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """As upstream; on P the answer carries how long it is good for."""
+        return self._after_finish(request, super().request_finished(request, block_ids))
+
+    if upstream.HAS_GROUPS:
+
+        def request_finished_all_groups(
+            self, request: Any, block_ids: Any
+        ) -> tuple[bool, dict[str, Any] | None]:
+            """As upstream; on P the answer carries how long it is good for."""
+            finished = super().request_finished_all_groups(request, block_ids)
+            return self._after_finish(request, finished)
+
+    def _after_finish(
+        self, request: Any, finished: tuple[bool, dict[str, Any] | None]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        if self._claims is not None:
+            self._claiming.tell(self._claims.finished, request)
+        held, params = finished
+        if self._issuer is not None and held and params is not None:
+            params[LEASE_KEY] = self._issuer.issue(self._lease_s)
+        return finished
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        """As upstream; the worker also learns who takes part in the step."""
+        metadata = super().build_connector_meta(scheduler_output)
+        if self._claims is not None:
+            self._notes.tell(self._attach_notes, self._claims, metadata, scheduler_output)
+        return metadata
+
+    def _attach_notes(self, claims: Claims, metadata: Any, scheduler_output: Any) -> None:
+        claims.preempted(getattr(scheduler_output, "preempted_req_ids", None) or ())
+        lease_left, held = claims.take_notes()
+        upstream.attach_notes(metadata, scheduler_output, lease_left=lease_left, held=held)
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        """As upstream; blocks whose reads have ended are free, expired sends are counted."""
+        if self._claims is not None:
+            self._claiming.tell(
+                self._claims.told,
+                upstream.WorkerReport.of(connector_output),
+                connector_output.finished_recving or (),
+            )
+        overdue = None
+        if self._known:
+            overdue = self._scheduling.tell(self._overdue, connector_output)
+        super().update_connector_output(connector_output)
+        if overdue:
+            self._scheduling.tell(self._note_expired, overdue)
+
+    def _overdue(self, connector_output: Any) -> set[str]:
+        released = connector_output.finished_sending or ()
+        return upstream.overdue_sends(self.connector_scheduler).difference(released)
+
+    def _note_expired(self, overdue: set[str]) -> None:
+        expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
+        self._aggregate.counter("deferred_sends_expired_total").inc(len(expired))
+        self._news = self._news or bool(expired)

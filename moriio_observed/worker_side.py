@@ -1,0 +1,228 @@
+"""The connector in a worker's process: the hooks of a step, in the order vLLM calls them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from moriio_observed import upstream
+from moriio_observed.barrier import Outcome, Placement
+from moriio_observed.guard import Guard, Turn
+from moriio_observed.observer import ReadObserver, StepNotes
+
+__all__ = ["AlwaysArmed", "NeverArmed", "WorkerSide"]
+
+
+class AlwaysArmed:
+    """Stands in for an observer where upstream's layer hook must run untouched."""
+
+    armed = True
+
+
+class NeverArmed:
+    """Stands in for an observer where upstream's layer hook has nothing to do."""
+
+    armed = False
+
+
+class WorkerSide(upstream.MoRIIOConnector):
+    """What ours does in front of upstream's worker side."""
+
+    # What was made but never initialised, as upstream's own tests do, steps as upstream's.
+    _hooks: upstream.Hooks | None = None
+    _observer: ReadObserver | None = None
+    _guard: Guard
+    _turn: Turn | None = None
+    _runs_forward = True
+    _target_layers = 0
+    _watch: Any = AlwaysArmed
+
+    def register_kv_caches(self, kv_caches: Any) -> None:
+        """As upstream; layers whose hook cannot be relied on become known."""
+        super().register_kv_caches(kv_caches)
+        if self._observer is not None and self._hooks is not None:
+            layers = self._hooks.tell(self._hooks.hookless_layers, self._target_layers)
+            self._observer.hookless = frozenset(layers or ())
+
+    def bind_connector_metadata(self, connector_metadata: Any) -> None:
+        """As upstream; a step begins.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
+        super().bind_connector_metadata(connector_metadata)
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None:
+            return
+        notes = hooks.tell(upstream.read_notes, connector_metadata) or StepNotes()
+        self._runs_forward = notes.runs_forward
+        if self._guard.waits:
+            # Not contained: the scheduler waits to be told of these requests.
+            self._announce(connector_metadata, notes)
+        else:
+            hooks.tell(self._announce, connector_metadata, notes)
+        if hooks.broken:
+            return
+
+        def begin() -> Outcome | None:
+            return observer.begin_step(notes, upstream.bound_mode(notes))
+
+        self._wait_or_step_back("between", hooks, observer, begin)
+
+    def _announce(self, metadata: Any, notes: StepNotes) -> None:
+        self._guard.reading(upstream.reading_from(metadata), notes.lease_left)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """As upstream; before the forward, what no layer hook will wait for is waited for.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or hooks.broken:
+            super().start_load_kv(forward_context, **kwargs)
+            return
+        metadata = getattr(self, "_connector_metadata", None)
+        notes = hooks.tell(upstream.read_notes, metadata) or StepNotes()
+        if notes.loads_before_forward is False:
+            hooks.tell(observer.end_forward)
+            hooks.after_forward = True
+            try:
+                super().start_load_kv(forward_context, **kwargs)
+            finally:
+                hooks.after_forward = False
+            return
+        super().start_load_kv(forward_context, **kwargs)
+        if not hooks.broken:
+            self._wait_or_step_back(
+                "step",
+                hooks,
+                observer,
+                lambda: observer.before_forward(
+                    upstream.runtime_mode(forward_context, kwargs, notes)
+                ),
+            )
+
+    def _wait_or_step_back(
+        self,
+        site: str,
+        hooks: upstream.Hooks,
+        observer: ReadObserver,
+        wait: Callable[[], Outcome | None],
+    ) -> None:
+        """Wait before the forward; if our own wait fails, wait without any bookkeeping."""
+        try:
+            outcome = wait()
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            hooks.containment.step_back(error)
+            if observer.placement.waits:
+                hooks.wait_for_everything(site)
+            return
+        if observer.placement.waits:
+            hooks.refuse_incomplete(site, outcome)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Wait for one layer's reads; nothing but one look where none is in flight.
+
+        Raises:
+            TransferError: Where upstream fails the step rather than run its forward.
+        """
+        if self._watch.armed:
+            try:
+                self._at_layer(layer_name)
+            except upstream.TransferError:
+                if self._observer is not None:
+                    self._observer.fail_step()
+                raise
+
+    def _at_layer(self, layer_name: str) -> None:
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or hooks.broken:
+            super().wait_for_layer_load(layer_name)
+            return
+        if observer.placement is Placement.UPSTREAM:
+            started = time.perf_counter()
+            try:
+                super().wait_for_layer_load(layer_name)
+            finally:
+                waited_s = time.perf_counter() - started
+                hooks.tell(observer.upstream_waited_at_layer, layer_name, waited_s)
+            return
+        try:
+            outcome = observer.at_layer(layer_name)
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            hooks.containment.step_back(error)
+            hooks.wait_for_everything("layer")
+            return
+        hooks.refuse_incomplete("layer", outcome)
+
+    def get_finished(self, finished_req_ids: set[str]) -> Any:
+        """As upstream; also the requests that the scheduler need not wait for any longer."""
+        self._finish(finished_req_ids)
+        sent, received = super().get_finished(finished_req_ids)
+        arrived = self._take_turn()
+        return sent, {*(received or ()), *arrived} if arrived else received
+
+    # The base's calls `get_finished`; from 0.33 upstream has its own, which does not.
+    if upstream.HAS_TRANSFER_RESULTS:
+
+        def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+            """As upstream; also the requests that the scheduler need not wait for any longer."""
+            self._finish(finished_req_ids)
+            results = super().get_transfer_results(finished_req_ids)
+            if arrived := self._take_turn():
+                results.finished_recving = {*(results.finished_recving or ()), *arrived}
+            return results
+
+    def _finish(self, request_ids: set[str]) -> None:
+        if request_ids and self._observer is not None and self._hooks is not None:
+            self._guard.finished(request_ids)
+            self._hooks.tell(self._observer.finish, request_ids)
+
+    def _take_turn(self) -> set[str]:
+        """Let the guard look at what has landed; return for whom the scheduler need not wait."""
+        hooks, observer = self._hooks, self._observer
+        if observer is None or hooks is None or not self._guard:
+            return set()
+        if self._guard.waits:
+            # It decides what is served, so an error of its own is not contained.
+            turn = self._guard.turn(idle=not self._runs_forward)
+        else:
+            turn = hooks.tell(self._guard.turn) or Turn()
+        self._turn = turn
+        if turn.landed:
+            hooks.tell(observer.let_run, turn.landed)
+        for given_up in turn.given_up:
+            hooks.tell(observer.given_up, given_up.request_id, given_up.cause, given_up.layers)
+            if given_up.in_flight:
+                hooks.abandon(given_up.request_id)
+        return turn.arrived
+
+    def get_block_ids_with_load_errors(self) -> Any:
+        """As upstream, and the blocks of requests the guard gives up; they are counted."""
+        blocks = super().get_block_ids_with_load_errors()
+        if self._turn is not None and self._guard.waits:
+            # Upstream's come with the first failure, when others of the request are in flight.
+            blocks = self._turn.invalid
+        if blocks and self._observer is not None and self._hooks is not None:
+            self._hooks.tell(self._observer.metrics.load_errors, len(blocks))
+        return blocks
+
+    def build_connector_worker_meta(self) -> upstream.WorkerReport | None:
+        """What the scheduler side must know of the reads' ends."""
+        turn, self._turn = self._turn, None
+        broken = self._hooks is not None and self._hooks.broken
+        if not broken and (turn is None or not turn.settled):
+            return None
+        return upstream.WorkerReport(Counter(turn.settled if turn else ()), broken)
+
+    def shutdown(self) -> None:
+        """As upstream; the hooks are taken away."""
+        try:
+            super().shutdown()
+        finally:
+            if self._hooks is not None:
+                self._hooks.uninstall()
+            self._watch, self._observer = AlwaysArmed, None
