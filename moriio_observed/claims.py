@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from moriio_observed.log import get_logger
 from moriio_observed.observer import ID_LIMIT
 from moriio_observed.quarantine import BlockPool, Quarantine
 from moriio_observed.telemetry.aggregate import Aggregate
+from moriio_observed.telemetry.read_metrics import certainty
 from moriio_observed.transfers import UsedTransfers
 
 __all__ = ["Claims"]
@@ -93,6 +94,10 @@ class Claims:
         self._refused: dict[str, _Refusal] = {}
         self._lease_left: dict[str, float] = {}
         self._held: list[str] = []
+        self._read_by: dict[int, str] = {}
+        self._sharers: dict[str, set[str]] = {}
+        self._spoilt: set[str] = set()
+        self._ended: set[str] = set()
 
     def bind(self, pool: BlockPool) -> None:
         """Learn the pool of blocks from vLLM."""
@@ -141,26 +146,38 @@ class Claims:
             self._tell_refusal(request_id, refusal)
         elif upstream.claims_phantom(self._scheduler, request, external):
             self._tell_phantom(request_id, upstream.phantom_cause(request), external, "reported")
+            self._spoil(request_id, upstream.flat(blocks.get_block_ids()))
         elif external > 0:
             self._note_reading(request, upstream.first_blocks(blocks, computed))
+        if not self._waits and self._read_by:
+            self._note_sharing(request_id, upstream.flat(blocks.get_block_ids()))
 
-    def finished(self, request: Any) -> None:
+    def finished(self, request: Any, block_ids: Any) -> None:
         """A request has ended: its blocks are about to be free."""
         request_id = request.request_id
         self._refused.pop(request_id, None)
         self._computed.pop(request_id, None)
+        self._ended.add(request_id)
+        if request_id in self._spoilt:
+            self._spoilt.discard(request_id)
+            self._quarantine.evict(upstream.flat(block_ids))
         if (reading := self._reading.get(request_id)) is not None:
             self._hold(reading)
 
     def preempted(self, request_ids: Collection[str]) -> None:
         """Requests have lost their blocks, perhaps to others already."""
         for request_id in request_ids:
-            self._reading.pop(request_id, None)
+            self._forget(request_id)
 
     def told(self, report: upstream.WorkerReport | None, arrived: Collection[str]) -> None:
         """Workers have told what has settled, and for which requests the wait is over."""
         if report is not None:
             self._broken = self._broken or report.broken
+            for request_id in report.overdue:
+                self._tell_stale(request_id, "lease", "prevented" if self._waits else "reported")
+                self._spoil(request_id)
+            for request_id, (cause, certain) in report.exposed.items():
+                self._spread(request_id, cause, certain=certain)
             for request_id, ranks in report.settled.items():
                 self._settle(request_id, ranks)
         for request_id in arrived:
@@ -174,10 +191,11 @@ class Claims:
             for request_id in list(self._reading):
                 self._settle(request_id, self._ranks)
         for request_id in self._quarantine.expire():
-            self._reading.pop(request_id, None)
+            self._forget(request_id)
             self._aggregate.counter("quarantine_expired_total").inc()
             self.news = True
         self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+        self._ended.clear()
 
     def give_up(self) -> None:
         """Hold nothing any more: nobody will say when it may be given back."""
@@ -216,12 +234,52 @@ class Claims:
             self._lease_left[request_id] = self._clocks.left(lease)
         if not self.guarded and (cause := self._staleness(request)):
             self._tell_stale(request_id, cause, "reported")
+            self._spoilt.add(request_id)
         if self._waits:
             upstream.leave_out(self._scheduler, request_id, computed)
         blocks = upstream.blocks_to_read(self._scheduler, request_id)
         if blocks:
             self._reading[request_id] = _Reading(request, blocks, self._ranks)
+            if not self._waits:
+                for block in blocks:
+                    self._read_by.setdefault(block, request_id)
+        if request_id in self._spoilt:
+            self._spoil(request_id)
         self.news = True
+
+    def _note_sharing(self, request_id: str, blocks: Iterable[int]) -> None:
+        """Without a guard vLLM lets requests share blocks whose reads have not landed yet."""
+        for block in blocks:
+            reader = self._read_by.get(block, request_id)
+            if reader != request_id:
+                self._sharers.setdefault(reader, set()).add(request_id)
+
+    def _spread(self, request_id: str, cause: str, *, certain: bool) -> None:
+        """A request was answered from KV that had not landed: so were those that share it."""
+        self._spoil(request_id)
+        for sharer in self._sharers.pop(request_id, ()):
+            self._spoil(sharer)
+            word = certainty(certain=certain)
+            self._aggregate.counter(
+                "exposed_requests_total", cause=cause, certainty=word, action="reported"
+            ).inc()
+            self._tell(
+                "moriio_exposure",
+                sharer,
+                cause=cause,
+                certainty=word,
+                action="reported",
+                shares_with=request_id[:ID_LIMIT],
+            )
+
+    def _spoil(self, request_id: str, blocks: Iterable[int] | None = None) -> None:
+        """Let nobody find what a request has computed, or read, in the prefix cache."""
+        if request_id not in self._ended:
+            self._spoilt.add(request_id)
+        if blocks is None:
+            reading = self._reading.get(request_id)
+            blocks = reading.blocks if reading is not None else ()
+        self._quarantine.evict(blocks)
 
     def _settle(self, request_id: str, ranks: int) -> None:
         reading = self._reading.get(request_id)
@@ -229,8 +287,16 @@ class Claims:
             return
         reading.ranks_left -= ranks
         if reading.ranks_left <= 0:
-            del self._reading[request_id]
+            self._forget(request_id)
             self._quarantine.release(request_id)
+
+    def _forget(self, request_id: str) -> None:
+        """No read of a request is in flight any more, or it has lost its blocks."""
+        reading = self._reading.pop(request_id, None)
+        self._sharers.pop(request_id, None)
+        for block in reading.blocks if reading is not None else ():
+            if self._read_by.get(block) == request_id:
+                del self._read_by[block]
 
     def _hold(self, reading: _Reading) -> None:
         request_id = reading.request.request_id

@@ -50,6 +50,7 @@ class Turn:
     Attributes:
         landed: Requests all of whose reads have landed.
         settled: Requests into whose blocks no read will write any more.
+        overdue: Requests among them whose reads had not all ended when P's lease did.
         arrived: Requests the scheduler need not wait for any longer, those given up included.
         invalid: Blocks of requests that were given up.
         given_up: Those requests.
@@ -57,6 +58,7 @@ class Turn:
 
     landed: list[str] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)
+    overdue: list[str] = field(default_factory=list)
     arrived: set[str] = field(default_factory=set)
     invalid: set[int] = field(default_factory=set)
     given_up: list[GivenUp] = field(default_factory=list)
@@ -188,6 +190,8 @@ class Guard:
                 self._decide(request, turn, now, ended=has_ended)
             if has_ended:
                 turn.settled.append(request_id)
+                if now > request.lease_end:
+                    turn.overdue.append(request_id)
             if has_ended or now > request.watched_until:
                 del self._requests[request_id]
         return turn

@@ -127,6 +127,7 @@ class ReadObserver:
         self._steps = 0
         self._covered: list[int] | None = None
         self._news = False
+        self._reported: dict[str, tuple[str, bool]] = {}
 
     # The order of a step.
 
@@ -345,6 +346,11 @@ class ReadObserver:
         news, self._news = self._news, False
         return news
 
+    def take_exposed(self) -> dict[str, tuple[str, bool]]:
+        """The requests that were exposed and answered all the same, why, and whether certainly."""
+        reported, self._reported = self._reported, {}
+        return reported
+
     def gauge(self) -> None:
         """Set the gauges to what is in flight now."""
         oldest = self.ledger.oldest_posted_at()
@@ -470,6 +476,8 @@ class ReadObserver:
 
     def _expose(self, exposure: Exposure, action: str) -> None:
         self.metrics.exposed(exposure, action)
+        if action == "reported":
+            self._reported[exposure.request_id] = (exposure.cause, exposure.certain)
         logger.warning(
             "moriio_exposure %s",
             json.dumps(

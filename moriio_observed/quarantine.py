@@ -67,10 +67,14 @@ class Quarantine:
         if request_id not in self._held:
             blocks = [self.pool.blocks[block_id] for block_id in block_ids]
             self.pool.touch(blocks)
-            # What stands in them is nobody's prefix.
-            self.pool.evict_blocks(set(block_ids))
+            self.evict(block_ids)
             self._held[request_id] = _Held(blocks, self._clock() + self._limit_s)
         return True
+
+    def evict(self, block_ids: Iterable[int]) -> None:
+        """Let nobody find these blocks in the prefix cache: what stands in them may be wrong."""
+        if self.pool is not None:
+            self.pool.evict_blocks(set(block_ids))
 
     def release(self, request_id: str) -> None:
         """Give a request's blocks back, if they are held."""

@@ -105,7 +105,8 @@ class SchedulerSide(upstream.MoRIIOConnector):
         self, request: Any, block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
         """As upstream; on P the answer carries how long it is good for."""
-        return self._after_finish(request, super().request_finished(request, block_ids))
+        finished = super().request_finished(request, block_ids)
+        return self._after_finish(request, block_ids, finished)
 
     if upstream.HAS_GROUPS:
 
@@ -114,13 +115,13 @@ class SchedulerSide(upstream.MoRIIOConnector):
         ) -> tuple[bool, dict[str, Any] | None]:
             """As upstream; on P the answer carries how long it is good for."""
             finished = super().request_finished_all_groups(request, block_ids)
-            return self._after_finish(request, finished)
+            return self._after_finish(request, block_ids, finished)
 
     def _after_finish(
-        self, request: Any, finished: tuple[bool, dict[str, Any] | None]
+        self, request: Any, block_ids: Any, finished: tuple[bool, dict[str, Any] | None]
     ) -> tuple[bool, dict[str, Any] | None]:
         if self._claims is not None:
-            self._claiming.tell(self._claims.finished, request)
+            self._claiming.tell(self._claims.finished, request, block_ids)
         held, params = finished
         if self._issuer is not None and held and params is not None:
             params[LEASE_KEY] = self._issuer.issue(self._lease_s)

@@ -212,11 +212,16 @@ class WorkerSide(upstream.MoRIIOConnector):
 
     def build_connector_worker_meta(self) -> upstream.WorkerReport | None:
         """What the scheduler side must know of the reads' ends."""
-        turn, self._turn = self._turn, None
-        broken = self._hooks is not None and self._hooks.broken
-        if not broken and (turn is None or not turn.settled):
-            return None
-        return upstream.WorkerReport(Counter(turn.settled if turn else ()), broken)
+        turn, self._turn = self._turn or Turn(), None
+        hooks, observer = self._hooks, self._observer
+        report = upstream.WorkerReport(
+            settled=Counter(turn.settled),
+            overdue=set(turn.overdue),
+            broken=hooks is not None and observer is not None and hooks.broken,
+        )
+        if observer is not None:
+            report.exposed = observer.take_exposed()
+        return report or None
 
     def shutdown(self) -> None:
         """As upstream; the hooks are taken away."""

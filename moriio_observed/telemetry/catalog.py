@@ -268,7 +268,8 @@ _INSTRUMENTS = (
         "exposed_requests_total",
         "Requests with at least one unlanded read in a step they took part in, each once per rank"
         " that read for it. With a guard, requests it did not let run because their reads had not"
-        " landed: no step was exposed to those.",
+        " landed: no step was exposed to those. Without one also requests that shared a prefix with"
+        " such a request, once.",
         cause=CAUSES,
         certainty=CERTAINTIES,
         action=ACTIONS,
@@ -303,9 +304,9 @@ _INSTRUMENTS = (
     ),
     _counter(
         "stale_reads_total",
-        "Requests whose reads would come, or came, after the prefill side may have recycled the"
+        "Requests whose reads would come, or landed, after the prefill side may have recycled the"
         " blocks: its lease had ended, or another request of this engine had read the same"
-        " transfer. With a guard they are not posted. Not seen: a reader in another engine, and"
+        " transfer. With a guard such reads are not posted, or not trusted. Not seen: a reader in another engine, and"
         " the end of a lease that the prefill side did not tell.",
         scope=Scope.SCHEDULER,
     ),

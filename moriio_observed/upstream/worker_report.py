@@ -15,11 +15,19 @@ class WorkerReport(KVConnectorWorkerMetadata):
 
     Attributes:
         settled: For each request, how many workers have no read of it in flight any more.
+        exposed: Requests that were answered from KV that had not landed, why, and whether that is
+            certain.
+        overdue: Requests whose reads had not all ended when P's lease did.
         broken: Whether one of them no longer watches its reads.
     """
 
     settled: Counter[str] = field(default_factory=Counter)
+    exposed: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    overdue: set[str] = field(default_factory=set)
     broken: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.settled or self.exposed or self.overdue or self.broken)
 
     @classmethod
     def of(cls, connector_output: Any) -> WorkerReport | None:
@@ -31,5 +39,7 @@ class WorkerReport(KVConnectorWorkerMetadata):
         """Add what another worker tells of the same step."""
         if isinstance(other, WorkerReport):
             self.settled += other.settled
+            self.exposed |= other.exposed
+            self.overdue |= other.overdue
             self.broken = self.broken or other.broken
         return self

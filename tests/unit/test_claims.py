@@ -217,7 +217,7 @@ def test_blocks_of_a_request_that_ends_are_held_until_every_rank_has_settled() -
     rig = Rig()
     request = request_of()
     rig.schedule(request)
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     rig.settle("r", ranks=1)
     assert rig.held() == 3
     assert rig.pool.referenced() == [2, 2, 2]
@@ -232,7 +232,7 @@ def test_blocks_whose_reads_have_ended_are_not_held() -> None:
     request = request_of()
     rig.schedule(request)
     rig.settle("r", arrived=("r",))
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     assert rig.held() == 0
     assert request.num_computed_tokens == PROMPT
 
@@ -250,7 +250,7 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     rig = Rig()
     request = request_of()
     rig.schedule(request)
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     rig.clock.sleep(LIMIT_S)
     rig.claims.told(None, ())
     assert rig.held() == 0
@@ -263,7 +263,7 @@ def test_nothing_is_held_once_nobody_would_say_when_to_give_it_back() -> None:
     rig = Rig()
     request = request_of()
     rig.schedule(request)
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     rig.claims.give_up()
     assert rig.held() == 0
     assert rig.pool.referenced() == [1, 1, 1]
@@ -274,7 +274,7 @@ def test_blocks_that_preemption_has_freed_are_not_held() -> None:
     request = request_of()
     rig.schedule(request)
     rig.claims.preempted({"r"})
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     rig.claims.told(None, ())
     assert rig.held() == 0
 
@@ -283,7 +283,7 @@ def test_a_worker_that_no_longer_watches_holds_nothing_and_is_asked_nothing() ->
     rig = Rig()
     request = request_of("before")
     rig.schedule(request)
-    rig.claims.finished(request)
+    rig.claims.finished(request, LOCAL)
     rig.claims.told(upstream.WorkerReport(broken=True), ())
     assert rig.held() == 0
     assert rig.schedule(request_of("after")) == (0, False)
@@ -293,4 +293,91 @@ def test_a_worker_that_no_longer_watches_holds_nothing_and_is_asked_nothing() ->
 def test_reports_of_several_ranks_add_up() -> None:
     one = upstream.WorkerReport(Counter({"a": 1, "b": 1}))
     all_ranks = one.aggregate(upstream.WorkerReport(Counter({"a": 1}), broken=True))
+    assert all_ranks
     assert all_ranks == upstream.WorkerReport(Counter({"a": 2, "b": 1}), broken=True)
+
+
+def evicted(rig: Rig) -> list[int]:
+    return [index for index, block in enumerate(rig.pool.blocks) if not block.found_by_prefix]
+
+
+def exposed(name: str) -> upstream.WorkerReport:
+    return upstream.WorkerReport(Counter({name: RANKS}), {name: ("failed", True)})
+
+
+def test_without_a_guard_those_that_share_a_prefix_are_exposed_with_its_reader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(guarded=False, waits=False)
+    rig.schedule(request_of("reader", **lease(60.0)))
+    rig.claims.allocated(request_of("sharer"), SimpleNamespace(get_block_ids=lambda: [[0, 5]]), 0)
+    rig.claims.allocated(request_of("other"), SimpleNamespace(get_block_ids=lambda: [[6, 7]]), 0)
+    rig.claims.told(exposed("reader"), ())
+    assert rig.counted() == {"exposed_requests_total|failed|certain|reported": 1}
+    [(event, said)] = told(caplog)
+    assert (event, said["request_id"], said["shares_with"]) == (
+        "moriio_exposure",
+        "sharer",
+        "reader",
+    )
+
+
+def test_nobody_is_exposed_by_sharing_what_has_landed(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig(guarded=False, waits=False)
+    rig.schedule(request_of("reader", **lease(60.0)))
+    rig.settle("reader")
+    rig.claims.allocated(request_of("sharer"), SimpleNamespace(get_block_ids=lambda: [[0, 5]]), 0)
+    rig.claims.told(exposed("reader"), ())
+    assert told(caplog) == []
+
+
+def test_what_an_exposed_request_has_read_and_computed_is_nobodys_prefix() -> None:
+    rig = Rig(guarded=False, waits=False)
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.told(exposed("r"), ())
+    assert evicted(rig) == [0, 1, 2]
+    rig.claims.finished(request, [[0, 1, 2, 6]])
+    assert evicted(rig) == [0, 1, 2, 6]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"do_remote_prefill": False}, lease(0.0)], ids=["phantom hit", "stale read"]
+)
+def test_what_a_request_decodes_on_that_was_not_read_in_time_is_nobodys_prefix(
+    wrong: dict[str, Any],
+) -> None:
+    rig = Rig(guarded=False, waits=False)
+    request = request_of(**wrong)
+    rig.schedule(request)
+    assert evicted(rig) == [0, 1, 2]
+    rig.claims.finished(request, [[0, 1, 2, 6]])
+    assert evicted(rig) == [0, 1, 2, 6]
+
+
+@pytest.mark.parametrize(("waits", "action"), [(True, "prevented"), (False, "reported")])
+def test_a_lease_that_ends_in_mid_read_is_told(
+    caplog: pytest.LogCaptureFixture, waits: bool, action: str
+) -> None:
+    rig = Rig(guarded=waits, waits=waits)
+    rig.schedule(request_of(**lease(60.0)))
+    rig.claims.told(upstream.WorkerReport(Counter({"r": RANKS}), overdue={"r"}), ())
+    assert told(caplog) == [
+        ("moriio_stale_read", {"request_id": "r", "cause": "lease", "action": action})
+    ]
+
+
+def test_nothing_is_remembered_of_requests_that_are_over() -> None:
+    rig = Rig(guarded=False, waits=False)
+    for name in ("a", "b"):
+        request = request_of(name)
+        rig.schedule(request)
+        rig.claims.told(exposed(name), ())
+        rig.claims.finished(request, LOCAL)
+    request = request_of("told after its end")
+    rig.schedule(request)
+    rig.claims.finished(request, LOCAL)
+    rig.claims.told(exposed("told after its end"), ())
+    claims = rig.claims
+    kept = (claims._reading, claims._read_by, claims._sharers, claims._spoilt, claims._ended)
+    assert not any(kept)

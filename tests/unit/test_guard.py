@@ -116,6 +116,7 @@ def test_what_lands_after_the_lease_is_not_trusted() -> None:
     rig.land()
     turn = rig.turn(10.5)
     assert turn.landed == []
+    assert turn.overdue == ["r"]
     [given_up] = turn.given_up
     assert (given_up.cause, given_up.in_flight) == ("timeout", False)
 
@@ -141,6 +142,13 @@ def test_without_waiting_it_only_says_what_has_settled() -> None:
     rig.reads[0].fail()
     rig.reads[1].land()
     assert rig.turn() == Turn(settled=["r"])
+
+
+def test_without_waiting_it_says_what_has_landed_after_the_lease() -> None:
+    rig = Rig(waits=False, lease_left=10.0)
+    rig.post()
+    rig.land()
+    assert rig.turn(10.5) == Turn(settled=["r"], overdue=["r"])
 
 
 def test_reads_of_a_request_nobody_announced_are_left_alone(rig: Rig) -> None:
