@@ -306,8 +306,8 @@ _INSTRUMENTS = (
         "stale_reads_total",
         "Requests whose reads would come, or landed, after the prefill side may have recycled the"
         " blocks: its lease had ended, or another request of this engine had read the same"
-        " transfer. With a guard such reads are not posted, or not trusted. Not seen: a reader in another engine, and"
-        " the end of a lease that the prefill side did not tell.",
+        " transfer. With a guard such reads are not posted, or not trusted. Not seen: a reader in"
+        " another engine, and the end of a lease that the prefill side did not tell.",
         scope=Scope.SCHEDULER,
     ),
     _counter(
