@@ -11,10 +11,11 @@ What this cannot know:
 
 - A delay that every lease has (a router that holds each answer for 2 s) is taken for clock offset:
   ages are too small by the least delay there was.
-- The first `SETTLED_AFTER` leases of a prefill process may all have come late. Until as many have
-  been seen the hosts' wall clocks are taken to agree, and the greater of the two ages counts. If
-  D's wall clock is ahead by more than a lease, the first ones look ended though they are not; if it
-  is behind, as a negative difference proves, a late one among the first looks fresh.
+- The first leases of a prefill process may all have come late, held up by the same thing. Until
+  `SETTLED_AFTER` of them have been seen, over at least as long as a lease lasts, the hosts' wall
+  clocks are taken to agree, and the greater of the two ages counts. If D's wall clock is ahead by
+  more than a lease, the first ones look ended though they are not; if it is behind, as a negative
+  difference proves, a late one among the first looks fresh.
 - Clocks that drift apart make an age wrong by what they have drifted since the least difference
   was seen: that is forgotten after one to two windows of `WINDOW_S` in which enough leases came,
   later where there is little traffic. Two clocks that differ by 100 ppm drift 0.12 s in 1200 s.
@@ -39,7 +40,7 @@ LEASE_KEY = "moriio_observed_lease"
 """The key of a lease in ``kv_transfer_params``."""
 
 SETTLED_AFTER = 5
-"""Leases of one prefill process after which the least difference is relied on alone."""
+"""Leases of one prefill process before which the least difference is not relied on alone."""
 
 WINDOW_S = 600.0
 """The least difference is that of the current window of this length and the one before, seconds."""
@@ -136,18 +137,24 @@ class _Least:
         now: When the first window begins, by D's monotonic clock.
     """
 
-    __slots__ = ("_before", "_newest", "_seen", "_since", "_within")
+    __slots__ = ("_before", "_newest", "_seen", "_since", "_within", "first")
 
     def __init__(self, now: float) -> None:
+        self.first = now
         self._before = self._within = math.inf
         self._since = now
         self._newest = -math.inf
         self._seen = 0
 
-    @property
-    def settled(self) -> bool:
-        """Whether enough leases have been seen to rely on it alone."""
-        return self._before < math.inf or self._seen >= SETTLED_AFTER
+    def settled(self, now: float, lease_s: float) -> bool:
+        """Whether enough leases have been seen to rely on it alone.
+
+        Args:
+            now: By D's monotonic clock.
+            lease_s: How long a lease lasts: over so long they must have come.
+        """
+        enough = self._before < math.inf or self._seen >= SETTLED_AFTER
+        return enough and now - self.first >= lease_s
 
     @property
     def value(self) -> float:
@@ -200,8 +207,9 @@ class Clocks:
         least = self._least.get(lease.clock)
         age = 0.0
         if least is not None:
-            age = max(age, self._monotonic() - lease.issued_mono - least.value)
-            if least.settled:
+            now = self._monotonic()
+            age = max(age, now - lease.issued_mono - least.value)
+            if least.settled(now, lease.good_for_s):
                 return age
         return max(age, self._wall() - lease.issued_at)
 

@@ -69,7 +69,7 @@ class Hosts:
         """So many leases that D relies on what it has seen of P's clock."""
         for _ in range(SETTLED_AFTER):
             self.send()
-            self.now += 1.0
+            self.now += GOOD_FOR_S / (SETTLED_AFTER - 1)
 
 
 def near(seconds: float) -> Any:
@@ -123,7 +123,7 @@ def test_age_is_told_however_the_clocks_are_set_up_to_the_least_delay(
     hosts = Hosts(wall_skew_s, mono_offset_s)
     for delay_s in on_the_way:
         hosts.send(delay_s)
-        hosts.now += 1.0
+        hosts.now += GOOD_FOR_S
     lease = hosts.send(held_s)
     assert hosts.clocks.age(lease) == near(held_s - min([*on_the_way, held_s]))
     assert hosts.clocks.left(lease) == near(GOOD_FOR_S - hosts.clocks.age(lease))
@@ -173,6 +173,15 @@ def test_wall_clocks_are_not_asked_once_enough_leases_have_been_seen() -> None:
     assert hosts.clocks.age(hosts.send()) == near(0.0)
 
 
+def test_many_leases_that_one_stall_has_held_up_are_late_all_the_same() -> None:
+    hosts = Hosts()
+    held = [hosts.issue() for _ in range(2 * SETTLED_AFTER)]
+    hosts.now += 70.0
+    for lease in held:
+        hosts.clocks.arrived(lease)
+    assert [hosts.clocks.age(lease) for lease in held] == [near(70.0)] * len(held)
+
+
 def test_the_same_lease_again_does_not_count_as_another() -> None:
     hosts = Hosts()
     stale = hosts.send(70.0)
@@ -208,16 +217,18 @@ def test_what_was_seen_before_a_quiet_time_is_kept_until_enough_has_come_after_i
 
 
 def test_the_process_not_heard_of_for_longest_is_forgotten() -> None:
-    clocks = Clocks(wall=lambda: 2e9 + 7, monotonic=lambda: 50.0, max_clocks=2)
+    now = 50.0
+    clocks = Clocks(wall=lambda: 2e9 + 7, monotonic=lambda: now, max_clocks=2)
 
     def lease(clock: str, issued_mono: float) -> Lease:
         return Lease(clock, 2e9, issued_mono, GOOD_FOR_S)
 
-    for second in range(SETTLED_AFTER):
+    for _ in range(SETTLED_AFTER):
         for clock in ("busy", "quiet"):
-            clocks.arrived(lease(clock, second))
-    clocks.arrived(lease("busy", 10.0))
-    clocks.arrived(lease("new", 10.0))
+            clocks.arrived(lease(clock, now))
+        now += GOOD_FOR_S
+    clocks.arrived(lease("busy", now))
+    clocks.arrived(lease("new", now))
     # By its own clock 0 s old; by the wall clock, which counts for a process not known, 7 s.
-    assert clocks.age(lease("busy", 10.0)) == near(0.0)
-    assert clocks.age(lease("quiet", 10.0)) == near(7.0)
+    assert clocks.age(lease("busy", now)) == near(0.0)
+    assert clocks.age(lease("quiet", now)) == near(7.0)
