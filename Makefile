@@ -3,12 +3,14 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench mutate
+.PHONY: help setup demo test faults lint bench mutate
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
 	@echo 'make demo KEEP=1    the same, and leaves the pair running to look at'
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
+	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
+	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over'
 	@echo 'make lint           format, style, types, generated documents, scripts'
 	@echo 'make bench          the benchmarks'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
@@ -22,6 +24,9 @@ demo: setup
 # One process: the real pairs need both cores of a small machine.
 test: setup
 	$(PYTHON_BIN) -m pytest --durations=15 $(ARGS)
+
+faults: setup
+	$(PYTHON_BIN) -m tests.faults $(if $(filter-out 0,$(FAST)),--fast) $(if $(filter-out 0,$(SOAK)),--soak) $(ARGS)
 
 lint: setup
 	$(PYTHON_BIN) -m ruff format --check .

@@ -30,7 +30,7 @@ def test_bare_is_upstreams_own_connector_whatever_the_environment_says():
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != BARE])
 def test_the_other_modes_are_settings_of_ours(mode):
     assert config(mode)["kv_connector"] == "ObservedMoRIIOConnector"
-    assert observed(mode) == {"guard": mode}
+    assert observed(mode)["guard"] == mode
 
 
 @pytest.mark.parametrize("mode", MODES)

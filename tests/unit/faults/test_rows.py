@@ -1,5 +1,6 @@
 from itertools import groupby
 
+from tests.faults.modes import Decode
 from tests.faults.rows import FAST, FAULTS
 from tests.faults.run import wrong_when_bare
 from tests.faults.verdict import Row
@@ -23,6 +24,13 @@ def test_faults_that_need_the_same_decode_engine_stand_together():
 def test_a_prefill_engine_that_was_killed_is_found_dead_by_the_next_fault():
     killed = NAMES.index("P killed in mid-read")
     assert FAULTS[killed + 1].revives_prefill
+
+
+def test_no_fault_is_played_on_a_decode_engine_whose_prefill_engine_was_another():
+    after = NAMES.index("P restarted") + 1
+    assert Decode.USUAL not in {fault.decode for fault in FAULTS[after:]}
+    # Where the barrier cannot be switched off the usual one is taken: not directly after.
+    assert FAULTS[after].decode is Decode.FULL_GRAPHS
 
 
 def test_the_older_version_plays_what_bare_upstream_answered_wrong():

@@ -89,6 +89,10 @@ def test_the_table_is_aligned_and_ends_with_the_precision_of_certain_and_possibl
     assert report.split()[-2:] == ["100%", "50%"]
 
 
+def test_precision_is_not_asked_of_a_guard_which_makes_what_it_flags_right():
+    assert table([RECOMPUTE]).split()[-2:] == ["-", "-"]
+
+
 def test_the_json_has_exactly_the_promised_keys(tmp_path):
     write_json(GOOD, tmp_path / "faults.json")
     rows = json.loads((tmp_path / "faults.json").read_text())
