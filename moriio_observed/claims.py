@@ -38,6 +38,7 @@ class _Reading:
     request: Any
     blocks: list[int]
     ranks_left: int
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +175,7 @@ class Claims:
         if report is not None:
             self._broken = self._broken or report.broken
             for request_id in report.overdue:
-                self._tell_stale(request_id, "lease", "prevented" if self._waits else "reported")
-                self._spoil(request_id)
+                self._note_overdue(request_id)
             for request_id, (cause, certain) in report.exposed.items():
                 self._spread(request_id, cause, certain=certain)
             for request_id, ranks in report.settled.items():
@@ -280,6 +280,14 @@ class Claims:
             reading = self._reading.get(request_id)
             blocks = reading.blocks if reading is not None else ()
         self._quarantine.evict(blocks)
+
+    def _note_overdue(self, request_id: str) -> None:
+        reading = self._reading.get(request_id)
+        # Each rank tells, perhaps in another step.
+        if reading is not None and not reading.overdue:
+            reading.overdue = True
+            self._tell_stale(request_id, "lease", "prevented" if self._waits else "reported")
+            self._spoil(request_id)
 
     def _settle(self, request_id: str, ranks: int) -> None:
         reading = self._reading.get(request_id)

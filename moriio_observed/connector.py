@@ -51,7 +51,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         upstream.by_name.check(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         seams = seams.of(self)
-        policy = upstream.policy(self, settings.guard, transfer_config, kv_cache_config)
+        policy = upstream.policy(self, settings.guard, vllm_config, kv_cache_config)
         try:
             check_release(settings, seams)
             if upstream.is_read_consumer(transfer_config):

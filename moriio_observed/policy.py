@@ -19,12 +19,15 @@ class Policy:
         groups: How many groups of KV caches the model has. With more than one, or with recurrent
             state, vLLM cannot tell requests by their blocks.
         recurrent: Whether the model keeps recurrent state.
+        ahead: Whether vLLM schedules a step before it has seen the one before (asynchronous
+            scheduling).
     """
 
     guard: str
     load_failure: str
     groups: int
     recurrent: bool
+    ahead: bool = False
 
     @property
     def guarded(self) -> bool:
@@ -49,6 +52,9 @@ class Policy:
     @property
     def action(self) -> str:
         """What becomes of a request whose blocks are reported to vLLM."""
+        if self.ahead and not self.guarded and self.load_failure == "recompute":
+            # vLLM throws one token away and serves that of the next step, which follows on it.
+            return "reported"
         return _ACTIONS[self.load_failure]
 
     @property

@@ -84,13 +84,15 @@ def block_size(vllm_config: Any, kv_cache_config: Any) -> int:
     return int(vllm_config.cache_config.block_size)
 
 
-def policy(connector: Any, guard: str, kv_transfer_config: Any, kv_cache_config: Any) -> Policy:
+def policy(connector: Any, guard: str, vllm_config: Any, kv_cache_config: Any) -> Policy:
     """What a guard means for the engine of a connector that upstream has built."""
+    scheduler_config = getattr(vllm_config, "scheduler_config", None)
     sides = (getattr(connector, f"connector_{side}", None) for side in ("scheduler", "worker"))
     return Policy(
         guard=guard,
-        load_failure=str(kv_transfer_config.kv_load_failure_policy),
+        load_failure=str(vllm_config.kv_transfer_config.kv_load_failure_policy),
         groups=len(getattr(kv_cache_config, "kv_cache_groups", None) or ()),
+        ahead=bool(getattr(scheduler_config, "async_scheduling", False)),
         recurrent=any(getattr(side, "_has_mamba", False) for side in sides),
     )
 

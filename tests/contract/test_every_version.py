@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 
 HAS_NOTHING = {(version, HYBRID) for version in ("0.28.0", "0.29.0", "0.30.0")}
 """Suites of what a version does not have: MoRIIO reads recurrent state from 0.31 on."""
-AT_ONCE = 2
+AT_ONCE = 3
 """Versions at the same time: each spends much of its run waiting for slow reads."""
 
 Runs = dict[str, Future[Run]]

@@ -21,10 +21,18 @@ BUILD = ROOT / "build" / "contract"
 
 STEPS = "tests/contract/on_each/test_steps.py"
 HYBRID = "tests/contract/on_each/test_hybrid.py"
+GUARD = "tests/contract/on_each/test_guard.py"
+ASYNC = "tests/contract/on_each/test_async_scheduling.py"
 MIXED = "tests/contract/on_each/test_mixed_versions.py"
 SUITES = (
     STEPS,
     HYBRID,
+    GUARD,
+    ASYNC,
+    "tests/contract/on_each/test_ranks.py",
+    "tests/contract/on_each/test_own_errors.py",
+    "tests/contract/on_each/test_prefix_cache.py",
+    "tests/contract/on_each/test_prefix_cache.py",
     "tests/contract/on_each/test_hooks.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",
@@ -35,7 +43,7 @@ SUITES = (
 )
 """What has to pass on every version."""
 
-SCENARIOS = (STEPS, HYBRID, MIXED)
+SCENARIOS = (STEPS, HYBRID, GUARD, ASYNC, MIXED)
 """What the final table shows."""
 AXES = ("V1", "V2", "NONE", "PIECEWISE", "FULL")
 BUDGET_S = 300

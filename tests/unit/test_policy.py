@@ -56,6 +56,23 @@ def test_fail_fails_the_step_where_vllm_cannot_recover_by_block(
 
 
 @pytest.mark.parametrize(
+    ("ahead", "guard", "load_failure", "action"),
+    [
+        (False, "report", "recompute", "recomputed"),
+        (True, "report", "recompute", "reported"),
+        (True, "report", "fail", "failed"),
+        (True, "recompute", "recompute", "recomputed"),
+        (True, "fail", "fail", "failed"),
+    ],
+)
+def test_vllm_does_not_recover_a_running_request_under_asynchronous_scheduling(
+    ahead: bool, guard: str, load_failure: str, action: str
+) -> None:
+    told = Policy(guard, load_failure, groups=1, recurrent=False, ahead=ahead)
+    assert told.action == action
+
+
+@pytest.mark.parametrize(
     ("guarded", "says"),
     [
         (policy("report", "fail"), "answered all the same"),

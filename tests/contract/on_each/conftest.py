@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,17 @@ def faults() -> Iterator[FaultFile]:
     file.path.unlink()
 
 
+def _among(ours: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
+    """Ours as MultiConnector's first child, and others by name."""
+    children = [ours, *({"kv_connector": name, "kv_role": "kv_both"} for name in others)]
+    return {
+        "kv_connector": "MultiConnector",
+        "kv_role": ours["kv_role"],
+        "kv_load_failure_policy": ours["kv_load_failure_policy"],
+        "kv_connector_extra_config": {"connectors": children},
+    }
+
+
 @pytest.fixture
 def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
     """Make a decode engine: `decode(barrier=…, runner=…, graphs=…)`; one for each test."""
@@ -82,6 +93,8 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         quarantine_limit_s: float | None = None,
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
+        ahead: bool = False,
+        beside: Sequence[str] = (),
         connector: tuple[str, str | None] = OBSERVED,
         prefill: Prefill = prefill,
         **extra: Any,
@@ -102,12 +115,15 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
             load_failure_policy="fail" if guard == "fail" else "recompute",
             **given,
         )
+        if beside:
+            transfer = _among(transfer, beside)
         engine = Engine(
             model,
             with_ports(transfer, ports),
             runner=runner,
             graphs=graphs,
             recurrent=prefill.recurrent,
+            ahead=ahead,
         )
         built.append(Decode(engine, prefill, ports))
         return built[0]

@@ -38,6 +38,11 @@ class _EventLog(logging.Handler):
             self.events[event].append(json.loads(told))
 
 
+def _ours(connector: Any) -> Any:
+    """The connector itself, or MultiConnector's first child."""
+    return next(iter(getattr(connector, "_connectors", [connector])))
+
+
 def right_answer(prompt: Sequence[int], count: int) -> list[int]:
     """What the model says after a prompt where all the KV it reads is right."""
     tokens = list(prompt)
@@ -109,7 +114,8 @@ class Decode:
                 self.salad.add(request_id)
         self._failed += step.errors
         if step.stats is not None:
-            self._payload = merge(self._payload, payload_of(step.stats))
+            ours = step.stats.get(type(_ours(self.engine.connector)).__name__, step.stats)
+            self._payload = merge(self._payload, payload_of(ours))
         return step
 
     def serve(self, graph: str = "NONE") -> list[Step]:
@@ -122,18 +128,34 @@ class Decode:
         steps.append(self.flush())
         return steps
 
-    def flush_until(self, done: Callable[[], object]) -> None:
+    def step_until(self, done: Callable[[], object]) -> None:
         """Step on until something has become true."""
+        self._until(done, self.step)
+
+    def flush_until(self, done: Callable[[], object]) -> None:
+        """The same, and whatever is counted meanwhile is told."""
+        self._until(done, self.flush)
+
+    def _until(self, done: Callable[[], object], step: Callable[[], object]) -> None:
         deadline = time.monotonic() + LONGEST_S
         while not done():
             assert time.monotonic() < deadline, "it does not become true"
-            self.flush()
+            step()
+
+    def land_what_hangs(self) -> None:
+        """All reads that are in flight land."""
+        transport = _ours(self.engine.connector).connector_worker.moriio_engine._transport
+        while transport._due:
+            transport._ready.put(transport._due.pop()[-1])
 
     def flush(self) -> Step:
         """One step that brings whatever was counted and has not been told yet."""
-        for side in (self.engine.connector, self.engine.scheduler.connector):
-            side._flushed_at = float("-inf")
-        return self.step()
+        # Where the engine runs ahead, what a step brings comes with the next.
+        for _ in range(1 + self.engine.ahead):
+            for side in (self.engine.connector, self.engine.scheduler.connector):
+                _ours(side)._flushed_at = float("-inf")
+            step = self.step()
+        return step
 
     def released(self) -> bool:
         """Whether the prefill engine holds no block for this engine any more."""
@@ -162,6 +184,11 @@ class Decode:
         """The requests that were answered with an error."""
         return self._failed
 
+    def settled(self) -> bool:
+        """Whether, after one more step, every block is free."""
+        self.flush()
+        return self.blocks_in_use() == 0 and self.gauge("quarantined_blocks") == 0
+
     def blocks_in_use(self) -> int:
         """How many KV cache blocks are not free."""
         pool = self.engine.scheduler.kv_cache_manager.block_pool
@@ -170,7 +197,7 @@ class Decode:
 
     def blocks_read(self) -> dict[str, list[int]]:
         """The blocks that the reads in flight go into, by request."""
-        guard = self.engine.connector._guard
+        guard = _ours(self.engine.connector)._guard
         return {name: sorted(each.blocks) for name, each in guard._requests.items()}
 
     def gauge(self, name: str) -> float:

@@ -8,6 +8,7 @@ connector in its own order, MoRIIO posts its reads over the loopback, and they m
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import FinishReason, core
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
@@ -49,6 +51,8 @@ from tests.contract.on_each.cache import (
 BLOCK_SIZE = 16
 BLOCKS = 256
 MAX_MODEL_LEN = 512
+NO_TOKEN = 0
+"""Where the scheduler counts on a token that nobody has sampled."""
 LAYERS = tuple(f"model.layers.{index}.self_attn.attn" for index in range(4))
 
 _free = free_ports()
@@ -90,6 +94,8 @@ class Engine:
         graphs: The CUDA graphs that are configured.
         recurrent: Layers that keep recurrent state, as many as there are attention layers, which
             makes the model a hybrid.
+        ahead: Whether a step is scheduled and run before the scheduler knows what came of the one
+            before: async scheduling, vLLM's default on GPUs.
     """
 
     def __init__(
@@ -100,9 +106,12 @@ class Engine:
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         recurrent: Sequence[str] = (),
+        ahead: bool = False,
     ) -> None:
         self.runner = runner
-        self.config = self._configure(model, transfer, graphs, recurrent)
+        self.ahead = ahead
+        self._flying: deque[_Flying] = deque()
+        self.config = self._configure(model, transfer, graphs, recurrent, ahead=ahead)
         spec = FullAttentionSpec(
             block_size=BLOCK_SIZE, num_kv_heads=HEADS, head_size=HEAD_SIZE, dtype=torch.float32
         )
@@ -124,7 +133,7 @@ class Engine:
             else:
                 self.connector.register_kv_caches(tensors)
             sizes = core.resolve_kv_cache_block_sizes(caches, self.config)
-            self.scheduler = Scheduler(
+            self.scheduler = (AsyncScheduler if ahead else Scheduler)(
                 vllm_config=self.config,
                 kv_cache_config=caches,
                 structured_output_manager=StructuredOutputManager(self.config),
@@ -141,6 +150,8 @@ class Engine:
         transfer: Mapping[str, Any],
         graphs: CUDAGraphMode,
         recurrent: Sequence[str],
+        *,
+        ahead: bool,
     ) -> Any:
         config = EngineArgs(
             model=str(model),
@@ -156,6 +167,8 @@ class Engine:
             kv_transfer_config=KVTransferConfig(**transfer),
         ).create_engine_config()
         config.compilation_config.cudagraph_mode = graphs
+        # Not before: a device that is a CPU takes it back.
+        config.scheduler_config.async_scheduling = ahead
         if getattr(config.cache_config, "kv_cache_layout", "") is None:
             # From 0.29 the engine core resolves it by what the attention backends can do.
             config.cache_config.kv_cache_layout = "LBNHC"
@@ -207,21 +220,35 @@ class Engine:
     def step(self, graph: str = "NONE") -> Step:
         """Run one step, its forward as under this CUDA graph runtime mode.
 
-        Under FULL no Python runs between the layers, so no layer hook is called.
+        Under FULL no Python runs between the layers, so no layer hook is called. An engine that
+        runs ahead brings what came of the step before.
         """
-        step = Step()
+        self._flying.append(self._launch(graph))
+        return Step() if len(self._flying) <= self.ahead else self._land(self._flying.popleft())
+
+    def tokens(self, request_id: str) -> list[int]:
+        """A request's tokens so far, those included that the scheduler does not know yet."""
+        sampled = (token for each in self._flying for token in each.sampled(request_id))
+        return [*self.scheduler.requests[request_id].all_token_ids, *sampled]
+
+    def _launch(self, graph: str) -> _Flying:
         scheduled = self.scheduler.schedule()
-        connector_output = self._execute(scheduled, graph, step)
+        forward = _Forward(self, scheduled)
+        connector_output = self._execute(scheduled, graph, forward)
         request_ids = list(scheduled.num_scheduled_tokens)
         output = ModelRunnerOutput(
             req_ids=request_ids,
             req_id_to_index={request_id: i for i, request_id in enumerate(request_ids)},
-            sampled_token_ids=[self._sample(request_id, step) for request_id in request_ids],
+            sampled_token_ids=forward.sample(),
             kv_connector_output=connector_output,
         )
-        if connector_output is not None:
+        return _Flying(scheduled, output, forward.wrong)
+
+    def _land(self, flying: _Flying) -> Step:
+        step = Step(wrong=flying.wrong)
+        if (connector_output := flying.output.kv_connector_output) is not None:
             step.invalid = set(connector_output.invalid_block_ids)
-        for outputs in self.scheduler.update_from_output(scheduled, output).values():
+        for outputs in self.scheduler.update_from_output(flying.scheduled, flying.output).values():
             for each in outputs.outputs:
                 step.tokens[each.request_id] = list(each.new_token_ids)
                 if each.finish_reason is not None:
@@ -232,14 +259,13 @@ class Engine:
                 step.stats = outputs.scheduler_stats.kv_connector_stats
         return step
 
-    def _execute(self, scheduled: Any, graph: str, step: Step) -> Any:
+    def _execute(self, scheduled: Any, graph: str, forward: _Forward) -> Any:
         if not scheduled.total_num_scheduled_tokens:
             if self.runner == "V2":
                 return self.glue.no_forward(scheduled).kv_connector_output
             return KVConnectorModelRunnerMixin.kv_connector_no_forward(
                 scheduled, self.config
             ).kv_connector_output
-        forward = _Forward(self, scheduled, step)
         run = self._run_v2 if self.runner == "V2" else self._run_v1
         return run(scheduled, CUDAGraphMode[graph], forward)
 
@@ -294,27 +320,56 @@ class Engine:
             slot_mapping={},
         )
 
-    def _sample(self, request_id: str, step: Step) -> list[int]:
-        request = self.scheduler.requests[request_id]
-        if request.num_computed_tokens < request.num_tokens:
-            return []
-        return [next_token(request.all_token_ids, right=request_id not in step.wrong)]
+
+@dataclass(frozen=True)
+class _Flying:
+    """A step that has run, and of which the scheduler does not know yet what came of it."""
+
+    scheduled: Any
+    output: ModelRunnerOutput
+    wrong: set[str]
+
+    def sampled(self, request_id: str) -> list[int]:
+        """What was sampled for a request."""
+        index = self.output.req_id_to_index.get(request_id)
+        return [] if index is None else self.output.sampled_token_ids[index]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What one request computes in a step."""
+
+    request_id: str
+    groups: Any
+    tokens: list[int]
+    start: int
+    samples: bool
 
 
 class _Forward:
-    """The forward of one step: every layer attends to what its requests have so far."""
+    """The forward of one step: every layer attends to what its requests have so far.
 
-    def __init__(self, engine: Engine, scheduled: Any, step: Step) -> None:
+    Attributes:
+        wrong: Requests whose attention has read KV that was not right.
+    """
+
+    def __init__(self, engine: Engine, scheduled: Any) -> None:
+        self.wrong: set[str] = set()
         self._cache = engine.cache
         self._states = engine.states
-        self._step = step
-        self._rows = []
         computed = dict(_computed(scheduled))
+        self._rows = []
         for request_id, count in scheduled.num_scheduled_tokens.items():
-            tokens = list(engine.scheduler.requests[request_id].all_token_ids)
-            groups = engine.scheduler.kv_cache_manager.get_block_ids(request_id)
+            tokens = engine.tokens(request_id)
             start = computed[request_id]
-            self._rows.append((request_id, groups, tokens[: start + count], start))
+            end = start + count
+            if end > len(tokens):
+                # The scheduler counts on a token that it has thrown away.
+                self.wrong.add(request_id)
+                tokens += [NO_TOKEN] * (end - len(tokens))
+            groups = engine.scheduler.kv_cache_manager.get_block_ids(request_id)
+            row = _Row(request_id, groups, tokens[:end], start, samples=end == len(tokens))
+            self._rows.append(row)
 
     def run(self, *, hooked: bool) -> None:
         attend = maybe_transfer_kv_layer(self._attend) if hooked else self._attend
@@ -322,17 +377,26 @@ class _Forward:
             # No hook of the connector stands in a layer with recurrent state.
             (self._go_on if layer_name in self._states.tensors else attend)(layer_name)
 
+    def sample(self) -> list[list[int]]:
+        """The next token of each request whose tokens have all been computed."""
+        return [
+            [next_token(row.tokens, right=row.request_id not in self.wrong)] if row.samples else []
+            for row in self._rows
+        ]
+
     def _go_on(self, layer_name: str) -> None:
-        for request_id, (_, [block]), tokens, start in self._rows:
-            if not self._states.is_right(layer_name, block, tokens[:start]):
-                self._step.wrong.add(request_id)
-            self._states.write(layer_name, block, tokens)
+        for row in self._rows:
+            _, [block] = row.groups
+            if not self._states.is_right(layer_name, block, row.tokens[: row.start]):
+                self.wrong.add(row.request_id)
+            self._states.write(layer_name, block, row.tokens)
 
     def _attend(self, layer_name: str) -> None:
-        for request_id, (blocks, *_), tokens, start in self._rows:
-            if not self._cache.is_right(layer_name, blocks, tokens[:start]):
-                self._step.wrong.add(request_id)
-            self._cache.write(layer_name, blocks, tokens, start)
+        for row in self._rows:
+            blocks, *_ = row.groups
+            if not self._cache.is_right(layer_name, blocks, row.tokens[: row.start]):
+                self.wrong.add(row.request_id)
+            self._cache.write(layer_name, blocks, row.tokens, row.start)
 
 
 def _computed(scheduled: Any) -> Iterable[tuple[str, int]]:

@@ -17,6 +17,8 @@ HYBRID = hasattr(moriio_connector.MoRIIOConnectorWorker, "_is_mamba_layer")
 """0.31 and newer read recurrent state."""
 FAILS_STEP = ERA is Era.STEP
 """0.33 fails a step whose reads are in flight after the deadline, and claims no phantom hits."""
+ADAPTIVE = ["adaptive"] if FAILS_STEP else []
+"""Where it is not what `auto` is."""
 
 UNPROTECTED_BY_UPSTREAM = {
     Era.LAYER: {("V1", "FULL"), ("V2", "FULL")},

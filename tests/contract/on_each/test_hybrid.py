@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from vllm.config import CUDAGraphMode
 
+from moriio_observed.config import SettingsError
 from moriio_observed.demo.faults import FaultFile
 from moriio_observed.demo.server import BARE, OBSERVED
 from moriio_observed.upstream import TransferError
 from tests.contract.on_each.decode import Asked, Decode
 from tests.contract.on_each.engine import LAYERS, take_ports
-from tests.contract.on_each.expected import FAILS_STEP, HYBRID, UNPROTECTED_BY_UPSTREAM
+from tests.contract.on_each.expected import ADAPTIVE, FAILS_STEP, HYBRID, UNPROTECTED_BY_UPSTREAM
 from tests.contract.on_each.prefill import Prefill
 
 pytestmark = pytest.mark.skipif(not HYBRID, reason="0.31 and newer read recurrent state")
@@ -83,7 +84,9 @@ def clean_up(d: Decode) -> None:
 def awaited(connector: str, runner: str, graph: str, kind: str) -> bool:
     """Whether a barrier stands before what consumes the reads of a kind."""
     return (
-        connector == "auto" or kind == "recurrent" or (runner, graph) not in UNPROTECTED_BY_UPSTREAM
+        connector in ("auto", "adaptive")
+        or kind == "recurrent"
+        or (runner, graph) not in UNPROTECTED_BY_UPSTREAM
     )
 
 
@@ -104,7 +107,7 @@ def test_healthy_with_two_reads_for_the_recurrent_state_of_a_layer(
 
 
 @both_kinds
-@both_barriers
+@pytest.mark.parametrize("barrier", ["auto", "upstream", *ADAPTIVE])
 @both_graphs
 @both_runners
 def test_slow(
@@ -114,7 +117,7 @@ def test_slow(
     faults.set(slow(kind))
     asked = ask_all(d)
     d.serve(graph)
-    if barrier == "auto":
+    if barrier != "upstream":
         # It relies on a layer's hook only after it has seen it fire.
         asked += ask_all(d)
         d.serve(graph)
@@ -141,17 +144,19 @@ def test_waits_stand_where_upstream_puts_them(
     assert (d.waits("layer"), d.waits("step")) == (layers, 1)
 
 
-def test_auto_waits_for_recurrent_state_before_the_forward_always(
-    decode: GetDecode, faults: FaultFile
+@pytest.mark.parametrize("barrier", ["auto", *ADAPTIVE])
+def test_recurrent_state_is_waited_for_before_the_forward_always(
+    decode: GetDecode, faults: FaultFile, barrier: str
 ) -> None:
-    d = decode(barrier="auto")
+    d = decode(barrier=barrier)
     faults.set(slow("attention"))
     ask_all(d)
     d.serve()
     assert (d.waits("layer"), d.waits("step")) == (0, 1)
     ask_all(d)
     d.serve()
-    assert (d.waits("layer"), d.waits("step")) == (0 if FAILS_STEP else len(LAYERS), 2)
+    layers = 0 if barrier == "auto" and FAILS_STEP else len(LAYERS)
+    assert (d.waits("layer"), d.waits("step")) == (layers, 2)
 
 
 @both_kinds
@@ -203,8 +208,8 @@ def test_a_hung_read_fails_the_step_that_waits_for_it(
         assert d.exposures == []
 
 
-@pytest.mark.skipif(FAILS_STEP, reason="0.33 waits in no layer")
-@each_connector
+# Of itself 0.33 waits in no layer.
+@pytest.mark.parametrize("connector", ADAPTIVE or ["auto", "upstream", "bare"])
 @both_runners
 def test_a_step_that_fails_in_a_layer_exposes_nobody_and_loses_no_count(
     decode: GetDecode, faults: FaultFile, runner: str, connector: str
@@ -213,7 +218,7 @@ def test_a_step_that_fails_in_a_layer_exposes_nobody_and_loses_no_count(
     well = ask_all(d)
     d.serve()
     first, *others = ATTENTION_READS
-    harmed = {"requests": [HARMED], "layers": [first], "fail": True, "latency_s": SLOW_S}
+    harmed = {"requests": [HARMED], "layers": [first], "fail": True, "latency_s": 3 * SLOW_S}
     late = {"layers": others, "latency_s": SLOWER_S}
     faults.set({"reset_ordinals": True, "rules": [harmed, late]})
     ill = ask_all(d)
@@ -228,3 +233,60 @@ def test_a_step_that_fails_in_a_layer_exposes_nobody_and_loses_no_count(
         assert d.total("reads_failed_total") == 1
         assert d.total("reads_posted_total") == len(ATTENTION_READS + STATE_READS) * len(well + ill)
         assert d.waits("layer") == 1
+
+
+@both_graphs
+@both_runners
+def test_guard_fail_runs_no_step_before_its_reads_have_landed(
+    decode: GetDecode, faults: FaultFile, runner: str, graph: str
+) -> None:
+    d = decode(guard="fail", runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE)
+    faults.set({"rules": [{"latency_s": SLOW_S}]})
+    asked = ask_all(d)
+    d.serve(graph)
+    assert all(d.is_right(*asked))
+    assert d.exposures == []
+    assert d.total("unprotected_steps_total") == 0
+    assert d.released()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [("attention", {"fail": True}), ("recurrent", {"fail": True}), ("attention", {"hang": 1.2})],
+)
+@both_graphs
+@both_runners
+def test_guard_fail_fails_the_step_of_a_read_that_does_not_land(
+    decode: GetDecode,
+    faults: FaultFile,
+    runner: str,
+    graph: str,
+    kind: str,
+    fault: dict[str, Any],
+) -> None:
+    d = decode(
+        guard="fail", runner=runner, graphs=CUDAGraphMode.FULL_AND_PIECEWISE, transfer_timeout=1
+    )
+    faults.set(harm(kind, **fault))
+    ask_all(d)
+    with pytest.raises(TransferError):
+        d.serve(graph)
+    assert not any(d.answers.values())
+    clean_up(d)
+    timeouts = {("step",): 1} if "hang" in fault else {}
+    assert d.counted("barrier_timeouts_total") == timeouts
+    assert d.exposures == []
+
+
+def test_guard_fail_computes_a_plain_request_here(decode: GetDecode) -> None:
+    d = decode(guard="fail")
+    asked = d.ask_alone(PROMPTS[0])
+    d.serve()
+    assert d.is_right(asked) == [True]
+    prevented = {} if FAILS_STEP else {("no_params", "prevented"): 1}
+    assert d.counted("phantom_hits_total") == prevented
+
+
+def test_guard_recompute_is_refused(decode: GetDecode) -> None:
+    with pytest.raises(SettingsError, match="cannot recompute single requests of a model with"):
+        decode(guard="recompute")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +47,9 @@ loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector  # noqa: E402
 
 from moriio_observed.connector import ObservedMoRIIOConnector  # noqa: E402
+from moriio_observed.demo.faults import FaultFile  # noqa: E402
 from moriio_observed.upstream.moriio import moriio_common  # noqa: E402
+from tests.contract.on_each.decode import Decode  # noqa: E402
 from tests.unit import scripted  # noqa: E402
 from tests.unit.fakes import FakeStatus  # noqa: E402
 
@@ -218,6 +220,7 @@ def schedulers_share(monkeypatch: pytest.MonkeyPatch, config: Any) -> KVConnecto
             self.mode = moriio_common.get_moriio_mode(vllm_config.kv_transfer_config)
             self.is_producer = False
             self._reqs_need_recv: dict[str, Any] = {}
+            self._req_kv_params: dict[str, Any] = {}
             self._deferred_send_deadlines: dict[str, Any] = {}
 
         def update_state_after_alloc(self, *_: Any) -> None:
@@ -366,3 +369,27 @@ def test_a_child_that_is_misconfigured_refuses_to_start_by_name(
     children = [{**ours, "kv_role": "kv_consumer", "kv_connector_extra_config": extra}]
     with pytest.raises(ValueError, match="did you mean barrier"):
         MultiConnector.requires_piecewise_for_cudagraph({"connectors": children})
+
+
+@pytest.mark.parametrize("guard", ["recompute", "fail"])
+def test_the_guard_holds_beside_others(
+    decode: Callable[..., Decode], faults: FaultFile, guard: str
+) -> None:
+    d = decode(guard=guard, beside=["Counting", "Silent"])
+    failed = {"requests": [0], "layers": [0], "fail": True}
+    hung = {"requests": [1], "layers": [2], "hang": True}
+    faults.set({"reset_ordinals": True, "rules": [failed, hung, {"latency_s": 0.2}]})
+    harmed, well = (
+        [d.ask(range(start, start + 40)) for start in some] for some in ((10, 20), (30, 40))
+    )
+    d.serve()
+    assert all(d.is_right(*well))
+    assert d.is_right(*harmed) == [guard == "recompute"] * 2
+    ids = [each.request_id for each in harmed]
+    assert d.errors() == ([] if guard == "recompute" else ids)
+    assert (d.exposed("failed"), d.exposed("timeout")) == ({ids[0]}, {ids[1]})
+    assert d.salad == set()
+    assert d.gauge("quarantined_blocks") == 3
+    d.land_what_hangs()
+    d.flush_until(d.settled)
+    assert d.released()

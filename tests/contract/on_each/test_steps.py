@@ -21,6 +21,7 @@ from moriio_observed.upstream import TransferError
 from tests.contract.on_each.decode import Asked, Decode
 from tests.contract.on_each.engine import BLOCK_SIZE, LAYERS
 from tests.contract.on_each.expected import (
+    ADAPTIVE,
     ERA,
     FAILS_STEP,
     LOADS_AFTER,
@@ -33,9 +34,6 @@ Observed = Callable[..., None]
 
 SLOW = {"rules": [{"latency_s": 0.3, "jitter_s": 0.1}]}
 PROMPTS = [list(range(start, start + 40)) for start in range(10, 70, 10)]
-
-ADAPTIVE = ["adaptive"] if FAILS_STEP else []
-"""Where it is not what `auto` is."""
 
 both_barriers = pytest.mark.parametrize("barrier", ["auto", "upstream"])
 both_runners = pytest.mark.parametrize("runner", ["V1", "V2"])
@@ -140,19 +138,13 @@ def test_adaptive_lets_a_layer_run_while_reads_of_later_layers_are_in_flight(
     def attend_and_let_the_last_layer_land(layer: str, *what: Any) -> bool:
         right = is_right(layer, *what)
         if layer == first:
-            _land_what_hangs(d)
+            d.land_what_hangs()
         return right
 
     monkeypatch.setattr(d.engine.cache, "is_right", attend_and_let_the_last_layer_land)
     d.serve(graph)
     assert all(d.is_right(*asked))
     assert d.total("barrier_timeouts_total") == d.total("unprotected_steps_total") == 0
-
-
-def _land_what_hangs(d: Decode) -> None:
-    transport = d.engine.connector.connector_worker.moriio_engine._transport
-    while transport._due:
-        transport._ready.put(transport._due.pop()[-1])
 
 
 def test_adaptive_waits_before_the_forward_for_a_layer_that_has_no_hook(
