@@ -32,7 +32,6 @@ SUITES = (
     "tests/contract/on_each/test_ranks.py",
     "tests/contract/on_each/test_own_errors.py",
     "tests/contract/on_each/test_prefix_cache.py",
-    "tests/contract/on_each/test_prefix_cache.py",
     "tests/contract/on_each/test_hooks.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",

@@ -41,8 +41,8 @@ VISIBLE = """
 No barrier can make these right. "Told" means: counted by cause, and named in the log with its
 request id. The same under `auto` and `upstream`, unless said otherwise: where vLLM's barrier gives
 healthy requests up because another's read has failed, `auto` does not. Seen on eager steps of V1,
-without asynchronous scheduling. With it, vLLM's default on GPUs, "recomputed by vLLM" does not hold: the
-answer is wrong, and told. A [guard](guard.md) makes all of these right, or errors.
+without asynchronous scheduling. With it, vLLM's default on GPUs, "recomputed by vLLM" does not
+hold: the answer is wrong, and told. A [guard](guard.md) makes all of these right, or errors.
 
 """
 
