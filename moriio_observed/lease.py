@@ -12,10 +12,10 @@ What this cannot know:
 - A delay that every lease has (a router that holds each answer for 2 s) is taken for clock offset:
   ages are too small by the least delay there was.
 - The first leases of a prefill process may all have come late, held up by the same thing. Until
-  `SETTLED_AFTER` of them have been seen, over at least as long as a lease lasts, the hosts' wall
-  clocks are taken to agree, and the greater of the two ages counts. If D's wall clock is ahead by
-  more than a lease, the first ones look ended though they are not; if it is behind, as a negative
-  difference proves, a late one among the first looks fresh.
+  `SETTLED_AFTER` of them have been seen, over at least `SETTLED_OVER` times as long as a lease lasts,
+  the hosts' wall clocks are taken to agree, and the greater of the two ages counts. If D's wall clock
+  is ahead by more than a lease, the first ones look ended though they are not; if it is behind, as a
+  negative difference proves, a late one among the first looks fresh.
 - Clocks that drift apart make an age wrong by what they have drifted since the least difference
   was seen: that is forgotten after one to two windows of `WINDOW_S` in which enough leases came,
   later where there is little traffic. Two clocks that differ by 100 ppm drift 0.12 s in 1200 s.
@@ -39,8 +39,14 @@ __all__ = ["LEASE_KEY", "Clocks", "Issuer", "Lease"]
 LEASE_KEY = "moriio_observed_lease"
 """The key of a lease in ``kv_transfer_params``."""
 
-SETTLED_AFTER = 5
-"""Leases of one prefill process before which the least difference is not relied on alone."""
+SETTLED_AFTER = 32
+SETTLED_OVER = 5.0
+"""So many leases of one prefill process must have been seen, over so many times as long as one lasts,
+before the least difference is relied on alone: hosts whose clocks disagree by more than a lease are
+rarer than a prefill engine that is only heard of when something is held up."""
+
+ROLLED_AFTER = 5
+"""Leases that must have come in a window before the one before it is forgotten."""
 
 WINDOW_S = 600.0
 """The least difference is that of the current window of this length and the one before, seconds."""
@@ -137,24 +143,23 @@ class _Least:
         now: When the first window begins, by D's monotonic clock.
     """
 
-    __slots__ = ("_before", "_newest", "_seen", "_since", "_within", "first")
+    __slots__ = ("_before", "_first", "_newest", "_seen", "_seen_within", "_since", "_within")
 
     def __init__(self, now: float) -> None:
-        self.first = now
+        self._first = now
         self._before = self._within = math.inf
         self._since = now
         self._newest = -math.inf
-        self._seen = 0
+        self._seen = self._seen_within = 0
 
     def settled(self, now: float, lease_s: float) -> bool:
         """Whether enough leases have been seen to rely on it alone.
 
         Args:
             now: By D's monotonic clock.
-            lease_s: How long a lease lasts: over so long they must have come.
+            lease_s: How long a lease lasts.
         """
-        enough = self._before < math.inf or self._seen >= SETTLED_AFTER
-        return enough and now - self.first >= lease_s
+        return self._seen >= SETTLED_AFTER and now - self._first >= SETTLED_OVER * lease_s
 
     @property
     def value(self) -> float:
@@ -163,12 +168,13 @@ class _Least:
 
     def see(self, issued: float, now: float) -> None:
         """Take in that a lease issued then, by P's clock, has arrived now, by D's."""
-        if self._seen >= SETTLED_AFTER and now - self._since >= WINDOW_S:
+        if self._seen_within >= ROLLED_AFTER and now - self._since >= WINDOW_S:
             self._before, self._within = self._within, math.inf
-            self._since, self._seen = now, 0
+            self._since, self._seen_within = now, 0
         self._within = min(self._within, now - issued)
         # The same lease again, or an older one, is no news of how fast leases come.
         self._seen += issued > self._newest
+        self._seen_within += issued > self._newest
         self._newest = max(self._newest, issued)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from vllm.config import CUDAGraphMode
 
+from moriio_observed import lease as lease_module
 from moriio_observed.demo.faults import FaultFile
 from tests.contract.on_each.decode import Asked, Decode
 from tests.contract.on_each.engine import BLOCK_SIZE, LAYERS
@@ -297,7 +298,11 @@ def test_a_lease_that_nobody_gave_is_counted(guarded: GetDecode, guard: str) -> 
 
 
 @both_guards
-def test_a_lease_outlives_clocks_that_disagree(guarded: GetDecode, guard: str) -> None:
+def test_a_lease_outlives_clocks_that_disagree(
+    guarded: GetDecode, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    monkeypatch.setattr(lease_module, "SETTLED_AFTER", len(PROMPTS) - 1)
+    monkeypatch.setattr(lease_module, "SETTLED_OVER", 1.0)
     d = guarded(guard)
     lease_s = 2.0
     asked = [d.ask(prompt) for prompt in PROMPTS[:-1]]
