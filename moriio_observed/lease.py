@@ -12,10 +12,10 @@ What this cannot know:
 - A delay that every lease has (a router that holds each answer for 2 s) is taken for clock offset:
   ages are too small by the least delay there was.
 - The first leases of a prefill process may all have come late, held up by the same thing. Until
-  `SETTLED_AFTER` of them have been seen, over at least `SETTLED_OVER` times as long as a lease lasts,
-  the hosts' wall clocks are taken to agree, and the greater of the two ages counts. If D's wall clock
-  is ahead by more than a lease, the first ones look ended though they are not; if it is behind, as a
-  negative difference proves, a late one among the first looks fresh.
+  `SETTLED_AFTER` of them have been seen, over at least `SETTLED_OVER` times as long as a lease
+  lasts, the hosts' wall clocks are taken to agree, and the greater of the two ages counts. If D's
+  wall clock is ahead by more than a lease, the first ones look ended though they are not; if it is
+  behind, as a negative difference proves, a late one among the first looks fresh.
 - Clocks that drift apart make an age wrong by what they have drifted since the least difference
   was seen: that is forgotten after one to two windows of `WINDOW_S` in which enough leases came,
   later where there is little traffic. Two clocks that differ by 100 ppm drift 0.12 s in 1200 s.
@@ -41,9 +41,9 @@ LEASE_KEY = "moriio_observed_lease"
 
 SETTLED_AFTER = 32
 SETTLED_OVER = 5.0
-"""So many leases of one prefill process must have been seen, over so many times as long as one lasts,
-before the least difference is relied on alone: hosts whose clocks disagree by more than a lease are
-rarer than a prefill engine that is only heard of when something is held up."""
+"""So many leases of one prefill process must have been seen, over so many times as long as one
+lasts, before the least difference is relied on alone: hosts whose clocks disagree by more than a
+lease are rarer than a prefill engine that is only heard of when something is held up."""
 
 ROLLED_AFTER = 5
 """Leases that must have come in a window before the one before it is forgotten."""
