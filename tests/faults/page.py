@@ -1,10 +1,9 @@
-"""The fault table in docs/guard.md, from the rows of a whole run: ``python -m tests.faults.page``."""
+"""The fault table in docs/guard.md, from a run's rows: ``python -m tests.faults.page``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tests.faults.modes import MODES, ROOT

@@ -28,8 +28,10 @@ def test_each_fault_is_a_line_with_every_mode() -> None:
         f"{BEGINS} (why) -->",
         "| vLLM | fault | bare | report | recompute | fail |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| 0.32.0 | hung layer | 14 right, **2 wrong** | 14 right, **2 wrong**, 2 of them told"
-        " | 16 right | 14 right, 2 errors |",
+        (
+            "| 0.32.0 | hung layer | 14 right, **2 wrong** | 14 right, **2 wrong**, 2 of them told"
+            " | 16 right | 14 right, 2 errors |"
+        ),
         f"{ENDS} -->",
         "after",
     ]
