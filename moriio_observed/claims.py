@@ -31,6 +31,11 @@ STALE = ("lease", "reused")
 
 _NOT_WATCHED = "not watched"
 """Why nothing is read any more after an error of ours in a worker, which has been told."""
+_GIVEN_UP = "given up"
+"""Why a request asks again whose reads have not landed, which has been told."""
+
+LEASE_MARGIN_S = 0.5
+"""Taken off each lease, seconds: for the least delay that no clock shows, and a step's queueing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +103,8 @@ class Claims:
         self._read_by: dict[int, str] = {}
         self._sharers: dict[str, set[str]] = {}
         self._spoilt: set[str] = set()
-        self._ended: set[str] = set()
+        self._alive: set[str] = set()
+        self._was_read: set[str] = set()
 
     def bind(self, pool: BlockPool) -> None:
         """Learn the pool of blocks from vLLM."""
@@ -128,6 +134,7 @@ class Claims:
         if not self._waits:
             return external, False
         self._computed[request_id] = computed // self._block_size
+        upstream.keep_prompt(request, self._block_size)
         tokens = upstream.prompt_on_remote(request, computed, self._block_size)
         return tokens, tokens > 0
 
@@ -141,6 +148,7 @@ class Claims:
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """A request was allocated its blocks, `external` tokens of which were claimed."""
         request_id = request.request_id
+        self._alive.add(request_id)
         computed = self._computed.pop(request_id, 0)
         refusal = self._refused.pop(request_id, None)
         if refusal is not None:
@@ -158,7 +166,8 @@ class Claims:
         request_id = request.request_id
         self._refused.pop(request_id, None)
         self._computed.pop(request_id, None)
-        self._ended.add(request_id)
+        self._was_read.discard(request_id)
+        self._alive.discard(request_id)
         if request_id in self._spoilt:
             self._spoilt.discard(request_id)
             self._quarantine.evict(upstream.flat(block_ids))
@@ -168,7 +177,9 @@ class Claims:
     def preempted(self, request_ids: Collection[str]) -> None:
         """Requests have lost their blocks, perhaps to others already."""
         for request_id in request_ids:
-            self._forget(request_id)
+            # One whose blocks are held has been moved: it has lost others.
+            if request_id not in self._quarantine:
+                self._forget(request_id)
 
     def told(self, report: upstream.WorkerReport | None, arrived: Collection[str]) -> None:
         """Workers have told what has settled, and for which requests the wait is over."""
@@ -182,11 +193,12 @@ class Claims:
                 self._settle(request_id, ranks)
         for request_id in arrived:
             reading = self._reading.get(request_id)
-            if reading is not None and not upstream.is_over(reading.request):
+            moved = reading is None or request_id in self._quarantine
+            if reading is not None and not moved and not upstream.is_over(reading.request):
                 # Given up with a read in flight: to be computed elsewhere, not under it.
                 self._hold(reading)
                 upstream.restart(reading.request)
-        if self._broken:
+        if self._broken and not self._waits:
             # Nobody will say when their reads have ended.
             for request_id in list(self._reading):
                 self._settle(request_id, self._ranks)
@@ -195,10 +207,14 @@ class Claims:
             self._aggregate.counter("quarantine_expired_total").inc()
             self.news = True
         self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
-        self._ended.clear()
 
     def give_up(self) -> None:
-        """Hold nothing any more: nobody will say when it may be given back."""
+        """Hold nothing any more: nobody will say when it may be given back.
+
+        With a guard what is held stays so: a block too few is better than a wrong answer.
+        """
+        if self._waits:
+            return
         self._quarantine.release_all()
         self._aggregate.gauge("quarantined_blocks").set(0)
 
@@ -212,26 +228,36 @@ class Claims:
 
     def _refusal(self, request: Any) -> str | None:
         if not upstream.will_be_read(request):
-            return upstream.phantom_cause(request)
+            cause = upstream.phantom_cause(request)
+            given_up = cause == "no_params" and request.request_id in self._was_read
+            return _GIVEN_UP if given_up else cause
         if self._broken:
             return _NOT_WATCHED
         return self._staleness(request)
 
     def _staleness(self, request: Any) -> str | None:
         lease = Lease.read(upstream.params_of(request))
-        if not self._transfers.first(upstream.transfer_of(request), request.request_id):
+        transfer = upstream.transfer_of(request)
+        if lease is not None:
+            # Somebody may use a name again for another prefill.
+            transfer = f"{transfer} {lease.clock} {lease.issued_mono}"
+        if not self._transfers.first(transfer, request.request_id):
             return "reused"
-        if lease is not None and self._clocks.left(lease) <= 0:
+        if lease is not None and self._left(lease) <= 0:
             return "lease"
         return None
 
+    def _left(self, lease: Lease) -> float:
+        return self._clocks.left(lease) - LEASE_MARGIN_S
+
     def _note_reading(self, request: Any, computed: Collection[int]) -> None:
         request_id = request.request_id
+        self._was_read.add(request_id)
         lease = Lease.read(upstream.params_of(request))
         if lease is None:
             self._aggregate.counter("lease_unknown_total").inc()
         else:
-            self._lease_left[request_id] = self._clocks.left(lease)
+            self._lease_left[request_id] = self._left(lease)
         if not self.guarded and (cause := self._staleness(request)):
             self._tell_stale(request_id, cause, "reported")
             self._spoilt.add(request_id)
@@ -274,7 +300,7 @@ class Claims:
 
     def _spoil(self, request_id: str, blocks: Iterable[int] | None = None) -> None:
         """Let nobody find what a request has computed, or read, in the prefix cache."""
-        if request_id not in self._ended:
+        if request_id in self._alive:
             self._spoilt.add(request_id)
         if blocks is None:
             reading = self._reading.get(request_id)
@@ -315,7 +341,7 @@ class Claims:
     def _tell_refusal(self, request_id: str, refusal: _Refusal) -> None:
         if refusal.cause in STALE:
             self._tell_stale(request_id, refusal.cause, "prevented")
-        elif refusal.cause != _NOT_WATCHED:
+        elif refusal.cause not in (_NOT_WATCHED, _GIVEN_UP):
             self._tell_phantom(request_id, refusal.cause, refusal.tokens, "prevented")
 
     def _tell_phantom(self, request_id: str, cause: str, tokens: int, action: str) -> None:

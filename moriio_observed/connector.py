@@ -164,8 +164,6 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         _checked_settings(extra_config)
         return bool(super().requires_piecewise_for_cudagraph(extra_config, *args, **kwargs))
 
-    # The scheduler side.
-
     # The way out.
 
     def get_kv_connector_stats(self) -> ObservedStats | None:

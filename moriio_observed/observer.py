@@ -298,6 +298,8 @@ class ReadObserver:
 
     def given_up(self, request_id: str, cause: str, layers: tuple[int, ...]) -> None:
         """The guard does not let a request run on what its reads have brought."""
+        # Before the scheduler side has said so: it holds the blocks of whoever is given up.
+        self.ledger.hold((request_id,))
         self._expose(Exposure(request_id, cause, certain=True, layers=layers), self._action)
         self._news = True
 

@@ -16,9 +16,10 @@ class Policy:
     Attributes:
         guard: The setting: ``report``, ``recompute`` or ``fail``.
         load_failure: vLLM's ``kv_load_failure_policy``, for the whole engine.
-        groups: How many groups of KV caches the model has. With more than one, or with recurrent
-            state, vLLM cannot tell requests by their blocks.
-        recurrent: Whether the model keeps recurrent state.
+        groups: How many groups of KV caches the model has. With more than one vLLM cannot tell
+            requests by their blocks.
+        partial: Whether the model keeps less than all the KV of a prompt: recurrent state, or a
+            window. A request cannot go on from its first block that has loaded.
         ahead: Whether vLLM schedules a step before it has seen the one before (asynchronous
             scheduling).
     """
@@ -26,7 +27,7 @@ class Policy:
     guard: str
     load_failure: str
     groups: int
-    recurrent: bool
+    partial: bool
     ahead: bool = False
 
     @property
@@ -36,8 +37,8 @@ class Policy:
 
     @property
     def recovers(self) -> bool:
-        """Whether vLLM can tell which requests have not loaded."""
-        return self.groups <= 1 and not self.recurrent
+        """Whether vLLM can recover single requests whose KV has not loaded."""
+        return self.groups <= 1 and not self.partial
 
     @property
     def waits(self) -> bool:
@@ -69,8 +70,8 @@ class Policy:
             )
         if self.guard == "recompute" and not self.recovers:
             return (
-                "vLLM cannot recompute single requests of a model with recurrent state or several "
-                "KV cache groups; use 'fail', which fails the step, or 'report'"
+                "vLLM cannot recompute single requests of a model with recurrent state, a sliding "
+                "window or several KV cache groups; use 'fail', which fails the step, or 'report'"
             )
         return ""
 
@@ -84,7 +85,7 @@ class Policy:
             return "guard 'report': exposed requests are told and answered all the same"
         if self.fails_steps:
             return (
-                "guard 'fail' on a model whose requests vLLM cannot tell by their blocks: a step "
+                "guard 'fail' on a model whose requests vLLM cannot recover one by one: a step "
                 f"fails, and the engine with it, if a read fails or takes {transfer_timeout:g} s"
             )
         then = "computed here" if self.guard == "recompute" else "answered with an error"

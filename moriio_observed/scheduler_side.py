@@ -53,8 +53,8 @@ class SchedulerSide(upstream.MoRIIOConnector):
         )
         self._claiming = Containment(
             self._aggregate,
-            "phantom hits and stale reads are no longer told and no blocks are held; with a guard "
-            "every prompt is computed here.",
+            "phantom hits and stale reads are no longer told and no more blocks are held; with a "
+            "guard every prompt is computed here.",
             claims.give_up,
         )
         self._notes = Containment(

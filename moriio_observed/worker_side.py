@@ -196,16 +196,16 @@ class WorkerSide(upstream.MoRIIOConnector):
             hooks.tell(observer.let_run, turn.landed)
         for given_up in turn.given_up:
             hooks.tell(observer.given_up, given_up.request_id, given_up.cause, given_up.layers)
-            if given_up.in_flight:
-                hooks.abandon(given_up.request_id)
+            # Whatever upstream has seen of it: it shall neither report nor release it once more.
+            hooks.abandon(given_up.request_id)
         return turn.arrived
 
     def get_block_ids_with_load_errors(self) -> Any:
         """As upstream, and the blocks of requests the guard gives up; they are counted."""
         blocks = super().get_block_ids_with_load_errors()
-        if self._turn is not None and self._guard.waits:
+        if self._observer is not None and self._guard.waits:
             # Upstream's come with the first failure, when others of the request are in flight.
-            blocks = self._turn.invalid
+            blocks = set() if self._turn is None else self._turn.invalid
         if blocks and self._observer is not None and self._hooks is not None:
             self._hooks.tell(self._observer.metrics.load_errors, len(blocks))
         return blocks

@@ -291,8 +291,8 @@ _INSTRUMENTS = (
     ),
     _gauge(
         "quarantined_blocks",
-        "KV cache blocks kept from reuse because a read that outlived its request may still write"
-        " into them. It stands still while the engine is idle.",
+        "KV cache blocks kept from reuse because a read may still write into them though their"
+        " request has ended, or was moved to others. It stands still while the engine is idle.",
         scope=Scope.SCHEDULER,
         fold=Fold.SUM,
     ),
@@ -305,7 +305,7 @@ _INSTRUMENTS = (
     _counter(
         "stale_reads_total",
         "Requests whose reads would come, or landed, after the prefill side may have recycled the"
-        " blocks: its lease had ended, or another request of this engine had read the same"
+        " blocks: its lease had ended, or another request of this engine had claimed the same"
         " transfer. With a guard such reads are not posted, or not trusted. Not seen: a reader in"
         " another engine, and the end of a lease that the prefill side did not tell.",
         scope=Scope.SCHEDULER,

@@ -87,14 +87,22 @@ def block_size(vllm_config: Any, kv_cache_config: Any) -> int:
 def policy(connector: Any, guard: str, vllm_config: Any, kv_cache_config: Any) -> Policy:
     """What a guard means for the engine of a connector that upstream has built."""
     scheduler_config = getattr(vllm_config, "scheduler_config", None)
+    groups = getattr(kv_cache_config, "kv_cache_groups", None) or ()
     sides = (getattr(connector, f"connector_{side}", None) for side in ("scheduler", "worker"))
     return Policy(
         guard=guard,
         load_failure=str(vllm_config.kv_transfer_config.kv_load_failure_policy),
-        groups=len(getattr(kv_cache_config, "kv_cache_groups", None) or ()),
+        groups=len(groups),
         ahead=bool(getattr(scheduler_config, "async_scheduling", False)),
-        recurrent=any(getattr(side, "_has_mamba", False) for side in sides),
+        partial=any(getattr(side, "_has_mamba", False) for side in sides)
+        or any(map(_keeps_a_window, groups)),
     )
+
+
+def _keeps_a_window(group: Any) -> bool:
+    """Whether a KV cache group keeps only the last tokens, or chunk, of a prompt."""
+    kinds = {kind.__name__ for kind in type(group.kv_cache_spec).__mro__}
+    return not kinds.isdisjoint(("SlidingWindowSpec", "ChunkedLocalAttentionSpec"))
 
 
 def cudagraph_mode(vllm_config: Any) -> tuple[str, bool]:

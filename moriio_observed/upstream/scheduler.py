@@ -28,6 +28,18 @@ def transfer_of(request: Any) -> str:
     return str(params_of(request).get("transfer_id") or f"sidecar-{request.request_id}")
 
 
+def keep_prompt(request: Any, block_size: int) -> None:
+    """Leave out what P has allocated beyond the prompt, for speculative tokens.
+
+    Upstream pairs the blocks of both sides from their ends, and D has none of those.
+    """
+    params = params_of(request)
+    remote = params["remote_block_ids"]
+    count = -(-int(request.num_prompt_tokens) // block_size)
+    kept = list((remote[0] if _grouped(remote) else remote)[:count])
+    params["remote_block_ids"] = _as(remote, kept)  # type: ignore[index]
+
+
 def prompt_on_remote(request: Any, computed: int, block_size: int) -> int:
     """How many tokens of a prompt P has beyond those computed here.
 

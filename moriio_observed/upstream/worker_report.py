@@ -39,7 +39,9 @@ class WorkerReport(KVConnectorWorkerMetadata):
         """Add what another worker tells of the same step."""
         if isinstance(other, WorkerReport):
             self.settled += other.settled
-            self.exposed |= other.exposed
+            for request_id, (cause, certain) in other.exposed.items():
+                if certain or request_id not in self.exposed:
+                    self.exposed[request_id] = (cause, certain)
             self.overdue |= other.overdue
             self.broken = self.broken or other.broken
         return self

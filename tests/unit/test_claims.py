@@ -36,7 +36,6 @@ def request_of(name: str = "r", **params: Any) -> Any:
         num_preemptions=0,
         num_computed_tokens=PROMPT,
         kv_transfer_params=given | params,
-        over=False,
         is_finished=lambda: False,
     )
 
@@ -206,8 +205,9 @@ def test_a_lease_that_nobody_gave_is_counted() -> None:
 
 def test_a_transfer_is_read_once(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
-    rig.schedule(request_of("first", transfer_id="t", **lease(60.0)))
-    assert rig.schedule(request_of("second", transfer_id="t", **lease(60.0))) == (0, False)
+    params = {"transfer_id": "t"} | lease(60.0)
+    rig.schedule(request_of("first", **params))
+    assert rig.schedule(request_of("second", **params)) == (0, False)
     assert rig.counted() == {"stale_reads_total": 1}
     [(_, said)] = told(caplog)
     assert (said["request_id"], said["cause"]) == ("second", "reused")
@@ -259,14 +259,17 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     assert rig.pool.referenced() == [1, 1, 1], "they are given back once"
 
 
-def test_nothing_is_held_once_nobody_would_say_when_to_give_it_back() -> None:
-    rig = Rig()
+@pytest.mark.parametrize(("waits", "held"), [(False, 0), (True, 3)])
+def test_what_is_held_when_ours_has_failed_stays_so_only_with_a_guard(
+    waits: bool, held: int
+) -> None:
+    rig = Rig(guarded=waits, waits=waits)
     request = request_of()
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
+    rig.claims.told(None, ())
     rig.claims.give_up()
-    assert rig.held() == 0
-    assert rig.pool.referenced() == [1, 1, 1]
+    assert rig.held() == held
 
 
 def test_blocks_that_preemption_has_freed_are_not_held() -> None:
@@ -279,15 +282,73 @@ def test_blocks_that_preemption_has_freed_are_not_held() -> None:
     assert rig.held() == 0
 
 
-def test_a_worker_that_no_longer_watches_holds_nothing_and_is_asked_nothing() -> None:
-    rig = Rig()
-    request = request_of("before")
+def test_without_a_guard_nothing_is_held_for_a_worker_that_no_longer_watches() -> None:
+    rig = Rig(guarded=False, waits=False)
+    request = request_of()
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
     rig.claims.told(upstream.WorkerReport(broken=True), ())
     assert rig.held() == 0
+
+
+def test_a_worker_whose_telemetry_has_failed_is_asked_nothing_and_its_guard_is_believed() -> None:
+    rig = Rig()
+    request = request_of("before")
+    rig.schedule(request)
+    rig.claims.told(upstream.WorkerReport(broken=True), ("before",))
+    assert request.num_computed_tokens == 0
+    assert rig.held() == 3
     assert rig.schedule(request_of("after")) == (0, False)
     assert not any(key.startswith("phantom") for key in rig.counted())
+
+
+def test_a_request_that_was_moved_and_then_preempted_gives_its_first_blocks_back() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.settle("r", ranks=1, arrived=("r",))
+    rig.claims.preempted({"r"})
+    rig.settle("r", ranks=1)
+    assert rig.held() == 0
+    assert rig.pool.referenced() == [1, 1, 1]
+
+
+def test_a_request_is_moved_once() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.settle("r", ranks=1, arrived=("r",))
+    request.num_computed_tokens = PROMPT
+    rig.claims.told(None, ("r",))
+    assert request.num_computed_tokens == PROMPT
+
+
+def test_a_request_that_asks_again_after_it_was_given_up_is_no_phantom_hit() -> None:
+    rig = Rig()
+    request = request_of(**lease(60.0))
+    rig.schedule(request)
+    request.kv_transfer_params["do_remote_prefill"] = False
+    assert rig.schedule(request) == (0, False)
+    assert rig.counted() == {}
+
+
+def test_what_p_has_allocated_for_speculative_tokens_is_not_read() -> None:
+    rig = Rig()
+    request = request_of(remote_block_ids=[[70, 71, 72, 73]])
+    assert rig.schedule(request) == (PROMPT, True)
+    assert rig.upstream._req_kv_params["r"]["remote_block_ids"] == [[70, 71, 72]]
+
+
+def test_a_transfer_id_may_name_another_prefill_later() -> None:
+    rig = Rig()
+    rig.schedule(request_of("first", transfer_id="t", **lease(60.0)))
+    assert rig.schedule(request_of("second", transfer_id="t", **lease(60.0))) == (PROMPT, True)
+
+
+def test_one_ranks_certainty_is_not_lost_by_anothers_doubt() -> None:
+    one = upstream.WorkerReport(exposed={"r": ("failed", True)})
+    one.aggregate(upstream.WorkerReport(exposed={"r": ("no_barrier", False)}))
+    assert one.exposed == {"r": ("failed", True)}
 
 
 def test_reports_of_several_ranks_add_up() -> None:
@@ -379,6 +440,14 @@ def test_nothing_is_remembered_of_requests_that_are_over() -> None:
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
     rig.claims.told(exposed("told after its end"), ())
+    rig.schedule(request_of("reader"))
+    rig.claims.allocated(request_of("sharer"), ALLOCATED, 0)
+    rig.claims.finished(request_of("sharer"), LOCAL)
+    rig.claims.told(exposed("reader"), ())
+    rig.claims.finished(request_of("reader"), LOCAL)
     claims = rig.claims
-    kept = (claims._reading, claims._read_by, claims._sharers, claims._spoilt, claims._ended)
+    kept = (
+        *(claims._reading, claims._read_by, claims._sharers),
+        *(claims._spoilt, claims._alive, claims._was_read),
+    )
     assert not any(kept)

@@ -9,13 +9,13 @@ from moriio_observed.policy import Policy
 from moriio_observed.release import check_guard
 
 
-def policy(guard: str, load_failure: str, *, groups: int = 1, recurrent: bool = False) -> Policy:
-    return Policy(guard, load_failure, groups, recurrent)
+def policy(guard: str, load_failure: str, *, groups: int = 1, partial: bool = False) -> Policy:
+    return Policy(guard, load_failure, groups, partial)
 
 
 @pytest.mark.parametrize("load_failure", ["recompute", "fail"])
 def test_report_goes_with_whatever_vllm_does(load_failure: str) -> None:
-    told = policy("report", load_failure, groups=2, recurrent=True)
+    told = policy("report", load_failure, groups=2, partial=True)
     check_guard(told)
     assert (told.guarded, told.waits, told.fails_steps) == (False, False, False)
 
@@ -38,7 +38,7 @@ def test_a_guard_that_is_not_vllms_policy_is_refused_with_the_reason(
     assert f"vLLM would do {other!r}, its kv_load_failure_policy" in problem
 
 
-@pytest.mark.parametrize("hybrid", [{"groups": 2}, {"recurrent": True}])
+@pytest.mark.parametrize("hybrid", [{"groups": 2}, {"partial": True}])
 def test_recompute_is_refused_where_vllm_cannot_recover_by_block(
     hybrid: dict[str, int | bool],
 ) -> None:
@@ -46,7 +46,7 @@ def test_recompute_is_refused_where_vllm_cannot_recover_by_block(
         check_guard(policy("recompute", "recompute", **hybrid))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("hybrid", [{"groups": 2}, {"recurrent": True}])
+@pytest.mark.parametrize("hybrid", [{"groups": 2}, {"partial": True}])
 def test_fail_fails_the_step_where_vllm_cannot_recover_by_block(
     hybrid: dict[str, int | bool],
 ) -> None:
@@ -68,7 +68,7 @@ def test_fail_fails_the_step_where_vllm_cannot_recover_by_block(
 def test_vllm_does_not_recover_a_running_request_under_asynchronous_scheduling(
     ahead: bool, guard: str, load_failure: str, action: str
 ) -> None:
-    told = Policy(guard, load_failure, groups=1, recurrent=False, ahead=ahead)
+    told = Policy(guard, load_failure, groups=1, partial=False, ahead=ahead)
     assert told.action == action
 
 

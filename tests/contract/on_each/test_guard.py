@@ -116,6 +116,7 @@ def test_one_failed_of_many(
     assert [each["action"] for each in d.exposures] == [
         {"recompute": "recomputed", "fail": "failed"}[guard]
     ]
+    assert d.phantoms == []
     observed("guard", guard, "failed", outcome(d, asked[1]))
     assert d.released()
     assert d.settled()
@@ -135,6 +136,7 @@ def test_hung(guarded: GetDecode, faults: FaultFile, observed: Observed, guard: 
     assert d.errors() == ([] if guard == "recompute" else [asked[1].request_id])
     assert d.exposed("timeout") == {asked[1].request_id}
     assert d.exposures[0]["layers"] == [2]
+    assert d.phantoms == []
     observed("guard", guard, "hung", outcome(d, asked[1]))
     d.flush_until(lambda: d.counted("late_landings_total") == {("true",): 1})
     assert d.settled()

@@ -54,3 +54,18 @@ def test_a_worker_that_no_longer_observes_its_reads_still_decides_by_them(
     assert d.is_right(after) == [True], "it is computed here"
     assert d.salad == set()
     assert d.blocks_in_use() == 0
+
+
+def test_a_late_read_does_no_harm_after_an_error_of_ours(
+    decode: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode(guard="recompute", transfer_timeout=1)
+    monkeypatch.setattr(d.engine.connector._observer, "posted", broken)
+    faults.set({"reset_ordinals": True, "rules": [{"requests": [0], "hang": 3}]})
+    hung = d.ask(PROMPTS[0], max_tokens=60)
+    d.serve()
+    assert d.gauge("quarantined_blocks") == 3
+    others = [d.ask([7, *prompt], max_tokens=20) for prompt in PROMPTS]
+    d.serve()
+    d.flush_until(lambda: d.blocks_in_use() == 0)
+    assert all(d.is_right(hung, *others))
