@@ -268,8 +268,8 @@ _INSTRUMENTS = (
         "exposed_requests_total",
         "Requests with at least one unlanded read in a step they took part in, each once per rank"
         " that read for it. With a guard, requests it did not let run because their reads had not"
-        " landed: no step was exposed to those. Without one also requests that shared a prefix with"
-        " such a request, once.",
+        " landed in time: no step was exposed to those. Without one also requests that shared a"
+        " prefix with such a request: those are counted by the scheduler, once.",
         cause=CAUSES,
         certainty=CERTAINTIES,
         action=ACTIONS,
@@ -341,8 +341,9 @@ _INSTRUMENTS = (
     ),
     _counter(
         "reads_aborted_total",
-        "Reads given up in flight: the receive abort timeout passed, or they outlived a failed"
-        " request and were not seen to end. They may still land, and then are late landings.",
+        "Reads given up in flight: the receive abort timeout passed, a guard gave their request up,"
+        " or they outlived a failed request and were not seen to end. They may still land, and then"
+        " are late landings.",
     ),
     _counter(
         "send_queue_full_total",
