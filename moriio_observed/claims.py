@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from moriio_observed.lease import Clocks, Lease
 from moriio_observed.log import get_logger
 from moriio_observed.observer import ID_LIMIT
 from moriio_observed.quarantine import BlockPool, Quarantine
+from moriio_observed.spread import Spread
 from moriio_observed.telemetry.aggregate import Aggregate
 from moriio_observed.telemetry.read_metrics import certainty
 from moriio_observed.transfers import UsedTransfers
@@ -27,7 +28,7 @@ __all__ = ["Claims"]
 logger = get_logger(__name__)
 
 STALE = ("lease", "reused")
-"""Why a read would come too late: P's lease has ended, or another request has read the transfer."""
+"""Why a read would come too late: P's lease has ended, or the transfer is another request's."""
 
 _NOT_WATCHED = "not watched"
 """Why nothing is read any more after an error of ours in a worker, which has been told."""
@@ -93,6 +94,7 @@ class Claims:
         self._block_size = block_size
         self._clocks = clocks or Clocks()
         self._quarantine = Quarantine(limit_s, clock)
+        self._spread = Spread(self._quarantine.evict)
         self._transfers = UsedTransfers()
         self._broken = False
         self._reading: dict[str, _Reading] = {}
@@ -100,10 +102,6 @@ class Claims:
         self._refused: dict[str, _Refusal] = {}
         self._lease_left: dict[str, float] = {}
         self._held: list[str] = []
-        self._read_by: dict[int, str] = {}
-        self._sharers: dict[str, set[str]] = {}
-        self._spoilt: set[str] = set()
-        self._alive: set[str] = set()
         self._was_read: set[str] = set()
 
     def bind(self, pool: BlockPool) -> None:
@@ -128,7 +126,7 @@ class Claims:
         self._refused.pop(request_id, None)
         if external <= 0 or not self.guarded:
             return external, False
-        if cause := self._refusal(request):
+        if cause := self._why_not(request):
             self._refused[request_id] = _Refusal(cause, external)
             return 0, False
         if not self._waits:
@@ -148,18 +146,18 @@ class Claims:
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """A request was allocated its blocks, `external` tokens of which were claimed."""
         request_id = request.request_id
-        self._alive.add(request_id)
+        self._spread.started(request_id)
         computed = self._computed.pop(request_id, 0)
         refusal = self._refused.pop(request_id, None)
         if refusal is not None:
             self._tell_refusal(request_id, refusal)
         elif upstream.claims_phantom(self._scheduler, request, external):
             self._tell_phantom(request_id, upstream.phantom_cause(request), external, "reported")
-            self._spoil(request_id, upstream.flat(blocks.get_block_ids()))
+            self._spread.spoil(request_id, upstream.flat(blocks.get_block_ids()))
         elif external > 0:
             self._note_reading(request, upstream.first_blocks(blocks, computed))
-        if not self._waits and self._read_by:
-            self._note_sharing(request_id, upstream.flat(blocks.get_block_ids()))
+        if not self._waits:
+            self._spread.uses(request_id, lambda: upstream.flat(blocks.get_block_ids()))
 
     def finished(self, request: Any, block_ids: Any) -> None:
         """A request has ended: its blocks are about to be free."""
@@ -167,10 +165,7 @@ class Claims:
         self._refused.pop(request_id, None)
         self._computed.pop(request_id, None)
         self._was_read.discard(request_id)
-        self._alive.discard(request_id)
-        if request_id in self._spoilt:
-            self._spoilt.discard(request_id)
-            self._quarantine.evict(upstream.flat(block_ids))
+        self._spread.finished(request_id, lambda: upstream.flat(block_ids))
         if (reading := self._reading.get(request_id)) is not None:
             self._hold(reading)
 
@@ -181,14 +176,14 @@ class Claims:
             if request_id not in self._quarantine:
                 self._forget(request_id)
 
-    def told(self, report: upstream.WorkerReport | None, arrived: Collection[str]) -> None:
+    def hear(self, report: upstream.WorkerReport | None, arrived: Collection[str]) -> None:
         """Workers have told what has settled, and for which requests the wait is over."""
         if report is not None:
             self._broken = self._broken or report.broken
             for request_id in report.overdue:
                 self._note_overdue(request_id)
             for request_id, (cause, certain) in report.exposed.items():
-                self._spread(request_id, cause, certain=certain)
+                self._tell_sharers(request_id, cause, certain=certain)
             for request_id, ranks in report.settled.items():
                 self._settle(request_id, ranks)
         for request_id in arrived:
@@ -226,7 +221,7 @@ class Claims:
         self._lease_left, self._held = {}, []
         return notes
 
-    def _refusal(self, request: Any) -> str | None:
+    def _why_not(self, request: Any) -> str | None:
         if not upstream.will_be_read(request):
             cause = upstream.phantom_cause(request)
             given_up = cause == "no_params" and request.request_id in self._was_read
@@ -260,31 +255,19 @@ class Claims:
             self._lease_left[request_id] = self._left(lease)
         if not self.guarded and (cause := self._staleness(request)):
             self._tell_stale(request_id, cause, "reported")
-            self._spoilt.add(request_id)
+            self._spread.spoil(request_id)
         if self._waits:
             upstream.leave_out(self._scheduler, request_id, computed)
         blocks = upstream.blocks_to_read(self._scheduler, request_id)
         if blocks:
             self._reading[request_id] = _Reading(request, blocks, self._ranks)
             if not self._waits:
-                for block in blocks:
-                    self._read_by.setdefault(block, request_id)
-        if request_id in self._spoilt:
-            self._spoil(request_id)
+                self._spread.reading(request_id, blocks)
         self.news = True
 
-    def _note_sharing(self, request_id: str, blocks: Iterable[int]) -> None:
-        """Without a guard vLLM lets requests share blocks whose reads have not landed yet."""
-        for block in blocks:
-            reader = self._read_by.get(block, request_id)
-            if reader != request_id:
-                self._sharers.setdefault(reader, set()).add(request_id)
-
-    def _spread(self, request_id: str, cause: str, *, certain: bool) -> None:
+    def _tell_sharers(self, request_id: str, cause: str, *, certain: bool) -> None:
         """A request was answered from KV that had not landed: so were those that share it."""
-        self._spoil(request_id)
-        for sharer in self._sharers.pop(request_id, ()):
-            self._spoil(sharer)
+        for sharer in self._spread.expose(request_id):
             word = certainty(certain=certain)
             self._aggregate.counter(
                 "exposed_requests_total", cause=cause, certainty=word, action="reported"
@@ -298,22 +281,14 @@ class Claims:
                 shares_with=request_id[:ID_LIMIT],
             )
 
-    def _spoil(self, request_id: str, blocks: Iterable[int] | None = None) -> None:
-        """Let nobody find what a request has computed, or read, in the prefix cache."""
-        if request_id in self._alive:
-            self._spoilt.add(request_id)
-        if blocks is None:
-            reading = self._reading.get(request_id)
-            blocks = reading.blocks if reading is not None else ()
-        self._quarantine.evict(blocks)
-
     def _note_overdue(self, request_id: str) -> None:
         reading = self._reading.get(request_id)
         # Each rank tells, perhaps in another step.
         if reading is not None and not reading.overdue:
             reading.overdue = True
             self._tell_stale(request_id, "lease", "prevented" if self._waits else "reported")
-            self._spoil(request_id)
+            if not self._waits:
+                self._spread.spoil(request_id)
 
     def _settle(self, request_id: str, ranks: int) -> None:
         reading = self._reading.get(request_id)
@@ -326,11 +301,8 @@ class Claims:
 
     def _forget(self, request_id: str) -> None:
         """No read of a request is in flight any more, or it has lost its blocks."""
-        reading = self._reading.pop(request_id, None)
-        self._sharers.pop(request_id, None)
-        for block in reading.blocks if reading is not None else ():
-            if self._read_by.get(block) == request_id:
-                del self._read_by[block]
+        self._reading.pop(request_id, None)
+        self._spread.settled(request_id)
 
     def _hold(self, reading: _Reading) -> None:
         request_id = reading.request.request_id

@@ -125,7 +125,7 @@ class Guard:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def reading(
+    def announce(
         self, blocks: Mapping[str, Collection[int]], lease_left: Mapping[str, float]
     ) -> None:
         """Reads are about to be posted for these requests.

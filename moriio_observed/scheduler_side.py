@@ -143,7 +143,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
         if self._claims is not None:
             self._claiming.tell(
-                self._claims.told,
+                self._claims.hear,
                 upstream.WorkerReport.of(connector_output),
                 connector_output.finished_recving or (),
             )

@@ -72,7 +72,7 @@ class WorkerSide(upstream.MoRIIOConnector):
         self._wait_or_step_back("between", hooks, observer, begin)
 
     def _announce(self, metadata: Any, notes: StepNotes) -> None:
-        self._guard.reading(upstream.reading_from(metadata), notes.lease_left)
+        self._guard.announce(upstream.reading_from(metadata), notes.lease_left)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """As upstream; before the forward, what no layer hook will wait for is waited for.

@@ -71,7 +71,7 @@ class Rig:
         return claimed
 
     def settle(self, name: str, ranks: int = RANKS, arrived: tuple[str, ...] = ()) -> None:
-        self.claims.told(upstream.WorkerReport(Counter({name: ranks})), arrived)
+        self.claims.hear(upstream.WorkerReport(Counter({name: ranks})), arrived)
 
     def counted(self) -> dict[str, float]:
         counters = self.aggregate.cumulative()["counters"]
@@ -252,7 +252,7 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
     rig.clock.sleep(LIMIT_S)
-    rig.claims.told(None, ())
+    rig.claims.hear(None, ())
     assert rig.held() == 0
     assert rig.counted()["quarantine_expired_total"] == 1
     rig.settle("r")
@@ -267,7 +267,7 @@ def test_what_is_held_when_ours_has_failed_stays_so_only_with_a_guard(
     request = request_of()
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
-    rig.claims.told(None, ())
+    rig.claims.hear(None, ())
     rig.claims.give_up()
     assert rig.held() == held
 
@@ -278,7 +278,7 @@ def test_blocks_that_preemption_has_freed_are_not_held() -> None:
     rig.schedule(request)
     rig.claims.preempted({"r"})
     rig.claims.finished(request, LOCAL)
-    rig.claims.told(None, ())
+    rig.claims.hear(None, ())
     assert rig.held() == 0
 
 
@@ -287,7 +287,7 @@ def test_without_a_guard_nothing_is_held_for_a_worker_that_no_longer_watches() -
     request = request_of()
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
-    rig.claims.told(upstream.WorkerReport(broken=True), ())
+    rig.claims.hear(upstream.WorkerReport(broken=True), ())
     assert rig.held() == 0
 
 
@@ -295,7 +295,7 @@ def test_a_worker_whose_telemetry_has_failed_is_asked_nothing_and_its_guard_is_b
     rig = Rig()
     request = request_of("before")
     rig.schedule(request)
-    rig.claims.told(upstream.WorkerReport(broken=True), ("before",))
+    rig.claims.hear(upstream.WorkerReport(broken=True), ("before",))
     assert request.num_computed_tokens == 0
     assert rig.held() == 3
     assert rig.schedule(request_of("after")) == (0, False)
@@ -319,7 +319,7 @@ def test_a_request_is_moved_once() -> None:
     rig.schedule(request)
     rig.settle("r", ranks=1, arrived=("r",))
     request.num_computed_tokens = PROMPT
-    rig.claims.told(None, ("r",))
+    rig.claims.hear(None, ("r",))
     assert request.num_computed_tokens == PROMPT
 
 
@@ -373,7 +373,7 @@ def test_without_a_guard_those_that_share_a_prefix_are_exposed_with_its_reader(
     rig.schedule(request_of("reader", **lease(60.0)))
     rig.claims.allocated(request_of("sharer"), SimpleNamespace(get_block_ids=lambda: [[0, 5]]), 0)
     rig.claims.allocated(request_of("other"), SimpleNamespace(get_block_ids=lambda: [[6, 7]]), 0)
-    rig.claims.told(exposed("reader"), ())
+    rig.claims.hear(exposed("reader"), ())
     assert rig.counted() == {"exposed_requests_total|failed|certain|reported": 1}
     [(event, said)] = told(caplog)
     assert (event, said["request_id"], said["shares_with"]) == (
@@ -388,7 +388,7 @@ def test_nobody_is_exposed_by_sharing_what_has_landed(caplog: pytest.LogCaptureF
     rig.schedule(request_of("reader", **lease(60.0)))
     rig.settle("reader")
     rig.claims.allocated(request_of("sharer"), SimpleNamespace(get_block_ids=lambda: [[0, 5]]), 0)
-    rig.claims.told(exposed("reader"), ())
+    rig.claims.hear(exposed("reader"), ())
     assert told(caplog) == []
 
 
@@ -396,7 +396,7 @@ def test_what_an_exposed_request_has_read_and_computed_is_nobodys_prefix() -> No
     rig = Rig(guarded=False, waits=False)
     request = request_of()
     rig.schedule(request)
-    rig.claims.told(exposed("r"), ())
+    rig.claims.hear(exposed("r"), ())
     assert evicted(rig) == [0, 1, 2]
     rig.claims.finished(request, [[0, 1, 2, 6]])
     assert evicted(rig) == [0, 1, 2, 6]
@@ -423,7 +423,7 @@ def test_a_lease_that_ends_in_mid_read_is_told(
     rig = Rig(guarded=waits, waits=waits)
     rig.schedule(request_of(**lease(60.0)))
     for _ in range(RANKS):
-        rig.claims.told(upstream.WorkerReport(Counter({"r": 1}), overdue={"r"}), ())
+        rig.claims.hear(upstream.WorkerReport(Counter({"r": 1}), overdue={"r"}), ())
     assert told(caplog) == [
         ("moriio_stale_read", {"request_id": "r", "cause": "lease", "action": action})
     ]
@@ -434,20 +434,16 @@ def test_nothing_is_remembered_of_requests_that_are_over() -> None:
     for name in ("a", "b"):
         request = request_of(name)
         rig.schedule(request)
-        rig.claims.told(exposed(name), ())
+        rig.claims.hear(exposed(name), ())
         rig.claims.finished(request, LOCAL)
     request = request_of("told after its end")
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
-    rig.claims.told(exposed("told after its end"), ())
+    rig.claims.hear(exposed("told after its end"), ())
     rig.schedule(request_of("reader"))
     rig.claims.allocated(request_of("sharer"), ALLOCATED, 0)
     rig.claims.finished(request_of("sharer"), LOCAL)
-    rig.claims.told(exposed("reader"), ())
+    rig.claims.hear(exposed("reader"), ())
     rig.claims.finished(request_of("reader"), LOCAL)
-    claims = rig.claims
-    kept = (
-        *(claims._reading, claims._read_by, claims._sharers),
-        *(claims._spoilt, claims._alive, claims._was_read),
-    )
+    kept = (rig.claims._reading, rig.claims._was_read, rig.claims._spread)
     assert not any(kept)

@@ -28,7 +28,7 @@ class Rig:
             sleep=self.clock.sleep,
         )
         self.reads = [FakeStatus(), FakeStatus()]
-        self.guard.reading({"r": BLOCKS}, {"r": lease_left})
+        self.guard.announce({"r": BLOCKS}, {"r": lease_left})
 
     def post(self) -> None:
         self.guard.posted("r", list(enumerate(self.reads)))
