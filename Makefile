@@ -10,7 +10,7 @@ help:
 	@echo 'make demo KEEP=1    the same, and leaves the pair running to look at'
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
 	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
-	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over'
+	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
 	@echo 'make lint           format, style, types, generated documents, scripts'
 	@echo 'make bench          the benchmarks'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
@@ -26,7 +26,7 @@ test: setup
 	$(PYTHON_BIN) -m pytest --durations=15 $(ARGS)
 
 faults: setup
-	$(PYTHON_BIN) -m tests.faults $(if $(filter-out 0,$(FAST)),--fast) $(if $(filter-out 0,$(SOAK)),--soak) $(ARGS)
+	$(PYTHON_BIN) -m tests.faults $(if $(filter-out 0,$(FAST)),--fast) $(if $(filter-out 0,$(SOAK)),--soak) $(if $(filter-out 0,$(HEALTHY)),--healthy) $(ARGS)
 
 lint: setup
 	$(PYTHON_BIN) -m ruff format --check .

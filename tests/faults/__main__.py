@@ -10,6 +10,7 @@ from pathlib import Path
 
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.pair import Fleet
+from tests.faults.crowd import crowd
 from tests.faults.modes import INSTALLED, MODES, OLDER, prefill_settings
 from tests.faults.rows import FAST, FAULTS, Fault
 from tests.faults.run import play_all, servers_for, wrong_when_bare
@@ -30,6 +31,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     names = [fault.name for fault in FAULTS]
     parser.add_argument("--fast", action="store_true", help="the few that make test can afford")
+    parser.add_argument(
+        "--healthy", action="store_true", help="no table: healthy traffic in every barrier mode"
+    )
     parser.add_argument("--soak", action="store_true", help="no table: many requests, then levels")
     parser.add_argument("--fault", action="append", choices=names, help="only this; repeatable")
     parser.add_argument("--mode", action="append", choices=MODES, help="only this; repeatable")
@@ -65,6 +69,11 @@ def run_soak(fleet: Fleet) -> list[str]:
     return soak(servers, INSTALLED, SOAK_REQUESTS, SOAK_HANGS, say)
 
 
+def run_healthy(fleet: Fleet) -> list[str]:
+    """Healthy traffic."""
+    return crowd(Servers(fleet, "healthy", prefill_settings(INSTALLED), None), say)
+
+
 def finish(rows: Sequence[Row]) -> list[str]:
     """Print and write the table, and give what is wrong with it."""
     write_json(rows, BUILD / "faults.json")
@@ -77,7 +86,10 @@ def main() -> int:
     started = time.monotonic()
     try:
         with Fleet(BUILD / "faults", say) as fleet:
-            found = run_soak(fleet) if chosen.soak else finish(run(chosen, fleet))
+            if chosen.healthy:
+                found = run_healthy(fleet)
+            else:
+                found = run_soak(fleet) if chosen.soak else finish(run(chosen, fleet))
     except DemoError as error:
         say(f"could not go on: {error}")
         return 1
