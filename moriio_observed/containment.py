@@ -21,6 +21,7 @@ class Containment:
 
     Attributes:
         broken: Whether our code has failed; it is not called again.
+        consequence: As given.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Containment:
     ) -> None:
         self.broken = False
         self._aggregate = aggregate
-        self._consequence = consequence
+        self.consequence = consequence
         self._give_up = give_up
 
     def tell(self, event: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +50,7 @@ class Containment:
         self.broken = True
         logger.error(
             "moriio_observed failed and steps back until the engine restarts: %s",
-            self._consequence,
+            self.consequence,
             exc_info=error,
         )
         if self._give_up is not None:

@@ -89,8 +89,15 @@ class Hooks:
         return self.containment.broken
 
     @property
+    def _guarded(self) -> bool:
+        """Whether no request is run before its reads have landed."""
+        return self._guard is not None and self._guard.waits
+
+    @property
     def bypass(self) -> bool:
         """Whether upstream's own waits are ours to do, or nobody's."""
+        if self._guarded:
+            return True
         if self._observer is None or self.broken:
             return False
         placement = self._observer.placement
@@ -115,6 +122,11 @@ class Hooks:
         self._observer = observer
         self._guard = guard
         self._fails_steps = fails_steps
+        if self._guarded:
+            self.containment.consequence = (
+                "reads are no longer observed; the guard still goes by them, and further prompts "
+                "are computed here."
+            )
         self._put(self.worker, ObservedWorker if observer is not None else ObservedProducer)
         self._put(self.worker.moriio_wrapper, ObservedWrapper)
 
@@ -136,8 +148,8 @@ class Hooks:
         self._installed.append((target, base))
 
     def _give_up(self) -> None:
-        """Let every layer's hook reach upstream's again."""
-        if self._observer is not None:
+        """Let every layer's hook reach upstream's again, unless nothing is run on unlanded KV."""
+        if self._observer is not None and not self._guarded:
             self._observer.armed = True
 
     # Called by the mixins.
@@ -189,7 +201,7 @@ class Hooks:
 
     def _see(self, event: Callable[..., Any], *args: Any) -> Any:
         """Call what a guard goes by: as `tell`, but also after an error of ours."""
-        if self._guard is None or not self._guard.waits:
+        if not self._guarded:
             return self.tell(event, *args)
         try:
             return event(*args)
@@ -239,7 +251,7 @@ class Hooks:
     @property
     def _recovers(self) -> bool:
         """Whether requests whose reads did not land are reported to vLLM, by it or by the guard."""
-        if self._guard is not None and self._guard.waits:
+        if self._guarded:
             return True
         return self.seams.load_errors and not getattr(self.worker, "_has_mamba", False)
 

@@ -61,11 +61,12 @@ def test_a_late_read_does_no_harm_after_an_error_of_ours(
 ) -> None:
     d = decode(guard="recompute", transfer_timeout=1)
     monkeypatch.setattr(d.engine.connector._observer, "posted", broken)
-    faults.set({"reset_ordinals": True, "rules": [{"requests": [0], "hang": 3}]})
+    faults.set({"reset_ordinals": True, "rules": [{"requests": [0], "hang": True}]})
     hung = d.ask(PROMPTS[0], max_tokens=60)
     d.serve()
     assert d.gauge("quarantined_blocks") == 3
     others = [d.ask([7, *prompt], max_tokens=20) for prompt in PROMPTS]
     d.serve()
+    d.land_what_hangs()
     d.flush_until(lambda: d.blocks_in_use() == 0)
     assert all(d.is_right(hung, *others))
