@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 
-def params_of(request: Any) -> Mapping[str, Any]:
+def params_of(request: Any) -> dict[str, Any]:
     """The ``kv_transfer_params`` of a request, empty if it has none."""
     params = getattr(request, "kv_transfer_params", None)
-    return params if isinstance(params, Mapping) else {}
+    return params if isinstance(params, dict) else {}
 
 
 def will_be_read(request: Any) -> bool:
@@ -37,7 +37,7 @@ def keep_prompt(request: Any, block_size: int) -> None:
     remote = params["remote_block_ids"]
     count = -(-int(request.num_prompt_tokens) // block_size)
     kept = list((remote[0] if _grouped(remote) else remote)[:count])
-    params["remote_block_ids"] = _as(remote, kept)  # type: ignore[index]
+    params["remote_block_ids"] = _as(remote, kept)
 
 
 def prompt_on_remote(request: Any, computed: int, block_size: int) -> int:
@@ -53,7 +53,7 @@ def prompt_on_remote(request: Any, computed: int, block_size: int) -> int:
 
 def will_read_nothing(request: Any) -> None:
     """Let upstream neither read for a request nor release anything."""
-    params_of(request)["do_remote_prefill"] = False  # type: ignore[index]
+    params_of(request)["do_remote_prefill"] = False
 
 
 def blocks_to_read(scheduler: Any, request_id: str) -> list[int]:
