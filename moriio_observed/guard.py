@@ -134,8 +134,10 @@ class Guard:
             blocks: The blocks each is to be read into.
             lease_left: For how many seconds P still holds what is read, where that is known.
         """
+        if not blocks:
+            return
+        now = self._clock()
         for request_id, own in blocks.items():
-            now = self._clock()
             self._requests[request_id] = _Request(
                 request_id,
                 frozenset(own),
