@@ -35,6 +35,8 @@ MIXTURE_OF_EXPERTS = '--hf-overrides={"num_local_experts": 2}'
 """Only the engines of such a model learn their DP rank from vLLM, and upstream's connector gives
 those of any other the same ports. No layer looks at it: vLLM's experts for CPU know no DP."""
 
+ABORTED = "moriio_reads_aborted_total"
+
 HarmRank = Callable[[str, Mapping[str, Any]], None]
 
 
@@ -150,16 +152,20 @@ def test_a_hung_read_on_one_rank_is_told_by_that_rank_alone(running: Pair, harm:
     oldest = [0.0, 0.0]
     with ThreadPoolExecutor(1) as thread:
         asking = thread.submit(running.client.ask, asked)
-        while not asking.done():
-            ages = by_rank(scrape(running.decode.ports.url), "moriio_oldest_read_age_seconds")
+        # Told of from the end of the step that gave the read up until its abort.
+        aborted = before = scrape(running.decode.ports.url).total(ABORTED)
+        while aborted == before:
+            have = scrape(running.decode.ports.url)
+            ages = by_rank(have, "moriio_oldest_read_age_seconds")
             oldest = list(map(max, oldest, ages))
+            aborted = have.total(ABORTED)
             wait([asking], timeout=0.2)
     change, events = observation.settled(16 * len(RANKS))
     [event] = events
     assert (event["cause"], event["layers"]) == ("timeout", [3])
     assert judge(asking.result(), references, [event["request_id"]]).wrong_not_exposed == ()
     assert change.total("moriio_exposed_requests_total") == 1
-    assert change.total("moriio_reads_aborted_total") == 1
+    assert change.total(ABORTED) == 1
     assert oldest[1] > 0
 
 
