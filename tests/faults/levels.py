@@ -19,11 +19,9 @@ HELD = (
 )
 """Gauges that are 0 on a server that has nothing to do."""
 
-MEMORY_SLACK_MIB = 384.0
-"""How much a server may have grown. A prefill engine with vLLM's own connector grows by 334 MiB in
-its first 1700 requests here, ever more slowly (PyTorch's allocator, prompts of ever other lengths),
-and by 66 in the first 140. So this finds only what keeps a request's tensors or pages; what keeps
-its entries is found by the gauges above and by the unit tests of what remembers requests."""
+MEMORY_SLACK_MIB = 64.0
+"""How much a server may have grown: by what its allocators keep. Servers here cache little of what
+oneDNN compiles for each new length of a prompt, see `modes`."""
 THREADS_SLACK = 8
 """Of thread pools that grow with the most requests at once."""
 FILES_SLACK = 8

@@ -89,7 +89,13 @@ def _on(vllm: str, config: dict[str, Any], *flags: str) -> ServerSettings:
     return ServerSettings(
         config,
         # Neither the variable of the user nor another checkout shall decide what is tested.
-        env={"MORIIO_OBSERVED": "0", "PYTHONPATH": str(ROOT)},
+        env={
+            "MORIIO_OBSERVED": "0",
+            "PYTHONPATH": str(ROOT),
+            # oneDNN keeps what it compiles for each length of a prompt, 1024 of them: a server's
+            # memory would grow by hundreds of MiB, and a leak of ours would not be seen in it.
+            "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8",
+        },
         flags=flags,
         vllm_tree=None if vllm == INSTALLED else vllm_tree(vllm),
     )
