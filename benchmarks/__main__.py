@@ -20,61 +20,25 @@ from typing import Any
 
 import pytest
 
-from moriio_observed import loopback
+# First: it puts the loopback in mori's place.
+from benchmarks.sides import LAYERS, ROUNDS, idle_step, median_seconds
 
-loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
-
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (  # noqa: E402
+# isort: split
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
     MoRIIOConnector,
 )
-from vllm.forward_context import override_forward_context  # noqa: E402
+from vllm.forward_context import override_forward_context
 
-from moriio_observed import upstream  # noqa: E402
-from moriio_observed.barrier import Era, Waiter  # noqa: E402
-from moriio_observed.loopback.enums import StatusCode  # noqa: E402
-from moriio_observed.loopback.status import TransferStatus, wait_for_all  # noqa: E402
-from moriio_observed.reads import ReadLedger  # noqa: E402
-from tests.unit.scripted import Decode, ScriptedWorker, layer_names  # noqa: E402
+from benchmarks.tracing import cost_of_tracing
+from moriio_observed import upstream
+from moriio_observed.barrier import Era, Waiter
+from moriio_observed.loopback.enums import StatusCode
+from moriio_observed.loopback.status import TransferStatus, wait_for_all
+from moriio_observed.reads import ReadLedger
+from tests.unit.scripted import Decode, ScriptedWorker
 
-LAYERS = 61
 REQUESTS = 256
-ROUNDS = 200
 LANDINGS = 150
-
-
-def median_seconds(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each side, measured in alternating rounds."""
-    samples: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, run in sides.items():
-            started = time.perf_counter()
-            run()
-            samples[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in samples.items()}
-
-
-def idle_step(decode: Decode) -> Callable[[], None]:
-    """The hooks of one step in which no read is in flight, in the order of a model runner."""
-    connector = decode.connector
-    names = layer_names(LAYERS)
-    metadata = decode.metadata((), ["r"], loads_first=False)
-    mode = decode.config.compilation_config.cudagraph_mode
-    context = SimpleNamespace(attn_metadata={}, cudagraph_runtime_mode=mode)
-    results = getattr(connector, "get_transfer_results", connector.get_finished)
-    nobody: set[str] = set()
-
-    def step() -> None:
-        with override_forward_context(context):
-            connector.bind_connector_metadata(metadata)
-            for name in names:
-                connector.wait_for_layer_load(name)
-            connector.start_load_kv(context)
-            results(nobody)
-            connector.get_block_ids_with_load_errors()
-            connector.get_kv_connector_stats()
-            connector.clear_connector_metadata()
-
-    return step
 
 
 def hooks_of_an_idle_step(patch: pytest.MonkeyPatch) -> bool:
@@ -224,7 +188,7 @@ def main() -> int:
     logging.disable(logging.WARNING)
     gc.collect()
     gc.freeze()
-    benchmarks = (hooks_of_an_idle_step, landing_to_return, step_cost_in_flight)
+    benchmarks = (hooks_of_an_idle_step, landing_to_return, step_cost_in_flight, cost_of_tracing)
     with pytest.MonkeyPatch.context() as patch:
         over = [benchmark.__name__ for benchmark in benchmarks if not benchmark(patch)]
     if over:

@@ -160,12 +160,15 @@ class Exporter:
     Attributes:
         enabled: Whether there is one.
         host: The address it listens on.
-        port: The port it listens on; 0: a free one.
+        port: The port it listens on, rank n on the n-th above; 0: a free one.
+        discovery_dir: The folder for the file that tells Prometheus the address; None: a folder
+            `moriio_observed` among the temporary files.
     """
 
     enabled: bool = _setting(default=False, rule=_FLAG)
     host: str = _setting("127.0.0.1", _TEXT)
     port: int = _setting(0, _PORT)
+    discovery_dir: str | None = _setting(None, _TEXT)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -358,4 +361,9 @@ def _within(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Settings whose default is "not set", which JSON can say as null.
-_OPTIONAL = frozenset(f"otlp.{item.name}" for item in fields(Otlp) if item.default is None)
+_OPTIONAL = frozenset(
+    f"{group}.{item.name}"
+    for group, owner in _GROUPS.items()
+    for item in fields(owner)
+    if item.default is None
+)

@@ -29,9 +29,12 @@ from moriio_observed.registration import register
 from moriio_observed.release import check_guard, check_release
 from moriio_observed.scheduler_side import SchedulerSide
 from moriio_observed.telemetry.aggregate import Aggregate, Payload, make_key
-from moriio_observed.telemetry.catalog import CATALOG
+from moriio_observed.telemetry.catalog import CATALOG, Scope
+from moriio_observed.telemetry.destination import Destination, Identity, destination
+from moriio_observed.telemetry.exposition import OF_A_RANK
 from moriio_observed.telemetry.read_metrics import ReadMetrics
 from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedStats
+from moriio_observed.telemetry.ways_out import Source, WaysOut
 from moriio_observed.worker_side import AlwaysArmed, NeverArmed, WorkerSide
 
 __all__ = ["ObservedMoRIIOConnector"]
@@ -45,9 +48,12 @@ FLUSH_S = 1.0
 class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
     """MoRIIOConnector that says for every step whether attention ran on landed KV only."""
 
+    # What was made but never initialised, as upstream's own tests do, ends as upstream's.
+    _ways_out: WaysOut | None = None
+
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer_config = vllm_config.kv_transfer_config
-        settings, seams = _checked_settings(transfer_config.kv_connector_extra_config)
+        settings, seams, there = _checked_settings(transfer_config.kv_connector_extra_config)
         upstream.by_name.check(vllm_config)
         super().__init__(vllm_config, role, kv_cache_config)
         seams = seams.of(self)
@@ -63,20 +69,23 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         self._flushed_at = time.monotonic()
         self._news = False
         self._watch = NeverArmed
+        ways_out = self._ways_out = WaysOut(settings, there)
+        exponential = there is not None and there.exponential
         worker = getattr(self, "connector_worker", None)
         if role is KVConnectorRole.SCHEDULER:
-            self._aggregate = Aggregate(source="scheduler")
+            self._aggregate = Aggregate(source="scheduler", exponential=exponential)
             if self._known:
-                self._serve_scheduler(vllm_config, settings, policy, kv_cache_config)
+                self._serve_scheduler(vllm_config, settings, policy, kv_cache_config, ways_out)
         else:
             tp_rank = getattr(worker, "tp_rank", 0)
             self._aggregate = Aggregate(
                 source=f"rank {getattr(worker, '_rank', tp_rank)}",
                 tp_rank=str(tp_rank),
                 wait_buckets=settings.wait_buckets,
+                exponential=exponential,
             )
             if self._known:
-                self._hook(vllm_config, settings, seams, policy)
+                self._hook(vllm_config, settings, seams, policy, ways_out)
             else:
                 self._say_installed(dict.fromkeys(seams.hooks, False))
                 self._say_unprotected(vllm_config)
@@ -85,6 +94,8 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         # One for each concern, so that none silences another.
         self._statistics = Containment(self._aggregate, "its gauges stand still.")
         self._peers = Containment(self._aggregate, "peer failures are no longer counted.")
+        self._sending = Containment(self._aggregate, "only vLLM's own /metrics tells of it.")
+        self._sending.tell(ways_out.open, _source(self._aggregate, vllm_config, settings, worker))
 
     def _hook(
         self,
@@ -92,6 +103,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         settings: config.Settings,
         seams: upstream.Seams,
         policy: Policy,
+        ways_out: WaysOut,
     ) -> None:
         transfer_config = vllm_config.kv_transfer_config
         placement = _placement(settings, seams.era, policy)
@@ -119,6 +131,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
                     per_layer=settings.per_layer,
                 ),
                 action=policy.action,
+                spans=ways_out.steps(self._aggregate),
             )
             hooks.install(self._observer, self._guard, fails_steps=policy.fails_steps)
             warning = upstream.effective_warning(placement, seams.era, vllm_config)
@@ -164,6 +177,14 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         _checked_settings(extra_config)
         return bool(super().requires_piecewise_for_cudagraph(extra_config, *args, **kwargs))
 
+    def shutdown(self) -> None:
+        """As upstream; what waits to be sent is sent."""
+        try:
+            super().shutdown()
+        finally:
+            if self._ways_out is not None:
+                self._ways_out.close()
+
     # The way out.
 
     def get_kv_connector_stats(self) -> ObservedStats | None:
@@ -201,12 +222,17 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             return None
         self._news = False
         self._flushed_at = now
+        self._sending.tell(self._count_losses)
         if self._hooks is not None and self._observer is not None:
             self._set_gauges(self._hooks, self._observer)
         if self._known and self.connector_scheduler is not None and self._claims is None:
             held = upstream.deferred_sends(self.connector_scheduler)
             self._aggregate.gauge("deferred_sends").set(held)
         return self._aggregate.delta()
+
+    def _count_losses(self) -> None:
+        if self._ways_out is not None:
+            self._ways_out.count_losses()
 
     def _set_gauges(self, hooks: upstream.Hooks, observer: ReadObserver) -> None:
         if hooks.broken:
@@ -232,7 +258,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> ObservedPromMetrics:
         """Make the metrics of the API server's /metrics, all zero-initialised."""
-        settings, _ = _checked_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        settings, *_ = _checked_settings(vllm_config.kv_transfer_config.kv_connector_extra_config)
         return ObservedPromMetrics(
             vllm_config,
             metric_types,
@@ -257,11 +283,41 @@ def _say_unknown(missing: str) -> None:
 
 def _checked_settings(
     extra_config: Mapping[str, Any],
-) -> tuple[config.Settings, upstream.Seams]:
+) -> tuple[config.Settings, upstream.Seams, Destination | None]:
     settings = config.of_connector(extra_config, os.environ)
     seams = upstream.Seams.detect()
     check_release(settings, seams)
-    return settings, seams
+    return settings, seams, destination(settings.otlp, os.environ)
+
+
+def _source(
+    aggregate: Aggregate, vllm_config: Any, settings: config.Settings, worker: Any
+) -> Source:
+    """Who counts here: a worker, or the scheduler where there is none."""
+    scheduler = worker is None
+    tp_rank = 0 if scheduler else int(getattr(worker, "tp_rank", 0))
+    labels = upstream.metric_labels(vllm_config)
+    parallel = vllm_config.parallel_config
+    return Source(
+        aggregate=aggregate,
+        identity=Identity(
+            role=str(vllm_config.kv_transfer_config.kv_role),
+            tp_rank="" if scheduler else str(tp_rank),
+            engine=labels["engine"],
+            model=labels["model_name"],
+            vllm_version=upstream.vllm_version(),
+            mori_version=upstream.mori_version(),
+            version=__version__,
+        ),
+        scopes={Scope.SCHEDULER, Scope.ALL} if scheduler else OF_A_RANK,
+        static=_static_gauges(vllm_config, settings) if scheduler else {},
+        labels=labels,
+        layers=upstream.layer_count(vllm_config),
+        tp_rank=tp_rank,
+        number=None
+        if scheduler
+        else int(labels["engine"]) * parallel.tensor_parallel_size + tp_rank,
+    )
 
 
 def _placement(settings: config.Settings, era: Era, policy: Policy) -> Placement:

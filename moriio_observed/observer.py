@@ -19,10 +19,20 @@ from dataclasses import dataclass, field, replace
 
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter
 from moriio_observed.log import get_logger
-from moriio_observed.reads import Exposure, Read, ReadLedger, ReadState, Settled, Status, Verdict
+from moriio_observed.reads import (
+    Exposure,
+    LateReads,
+    Read,
+    ReadLedger,
+    ReadState,
+    Settled,
+    Status,
+    Verdict,
+)
 from moriio_observed.telemetry.read_metrics import ReadMetrics, certainty
+from moriio_observed.telemetry.recorder import StepRecorder
 
-__all__ = ["ReadObserver", "StepNotes"]
+__all__ = ["NO_NOTES", "ReadObserver", "StepNotes"]
 
 logger = get_logger(__name__)
 
@@ -44,6 +54,7 @@ class StepNotes:
             may belong to others in this step.
         held: Requests whose blocks are from now on kept from reuse until their reads have ended.
         lease_left: For how many seconds P still holds what requests read from this step on.
+        traceparents: The trace contexts that requests carry which are read from this step on.
     """
 
     scheduled: Mapping[str, int] | None = None
@@ -51,11 +62,16 @@ class StepNotes:
     ended: Collection[str] = ()
     held: Collection[str] = ()
     lease_left: Mapping[str, float] = field(default_factory=dict)
+    traceparents: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def runs_forward(self) -> bool:
         """Whether a forward runs at all in this step."""
         return self.scheduled is None or bool(self.scheduled)
+
+
+NO_NOTES = StepNotes()
+"""Of a step whose scheduler side is upstream's own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,10 +80,12 @@ class _Step:
     mode: str
     started_at: float
     ended: bool = False
+    ended_at: float | None = None
     failed: bool = False
     loads_done: bool = False
     reads: bool = False
-    unprotected: bool = False
+    cause: str | None = None
+    exposed: int = 0
     blocked_s: float = 0.0
     exposures: list[Exposure] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
@@ -94,6 +112,7 @@ class ReadObserver:
         hookless: Names of layers whose hook never fires, or not before the forward is judged
             (recurrent state, draft models).
         clock: A monotonic clock, seconds.
+        spans: Records what is traced; None where nothing is.
 
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
@@ -111,6 +130,7 @@ class ReadObserver:
         action: str,
         hookless: Collection[str] = (),
         clock: Callable[[], float] = time.perf_counter,
+        spans: StepRecorder | None = None,
     ) -> None:
         self.armed = not placement.ours
         self.placement = placement
@@ -121,9 +141,11 @@ class ReadObserver:
         self._waiter = waiter
         self._action = action
         self._clock = clock
+        self._spans = spans
         self._hooked: dict[str, set[str]] = {}
         self._distrusted: set[str] = set()
         self._step: _Step | None = None
+        self._unrecorded: _Step | None = None
         self._steps = 0
         self._covered: list[int] | None = None
         self._news = False
@@ -137,6 +159,10 @@ class ReadObserver:
         Returns how a wait ended, None if there was nothing to wait for.
         """
         started = self._clock()
+        if self._unrecorded is not None:
+            self._record_step(self._unrecorded)
+        if notes.traceparents and self._spans is not None:
+            self._spans.know(notes.traceparents)
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
         self.armed = not self.placement.ours
@@ -163,6 +189,8 @@ class ReadObserver:
         request = self.ledger.post(request_id, remote, reads, nbytes=nbytes, posted_at=started_at)
         if request is None:
             return
+        if self._spans is not None:
+            self._spans.posted(request)
         self.metrics.posted(request, post_s)
         self._news = True
         step = self._step
@@ -187,7 +215,7 @@ class ReadObserver:
         if not self.ledger.open_by_layer and not self.ledger.has_fresh:
             return None
         started, blocked_s = self._clock(), step.blocked_s
-        step.reads = True
+        self._reads_in(step)
         self._news = True
         layers_wait = self.placement is Placement.EVIDENCE and not step.full_graph
         scheduled = step.notes.scheduled
@@ -227,6 +255,7 @@ class ReadObserver:
         started = self._clock()
         self.armed = not self.placement.ours
         step.ended = True
+        step.ended_at = started
         if not step.notes.runs_forward:
             return
         if self.ledger:
@@ -237,7 +266,7 @@ class ReadObserver:
                 self.ledger.judge(full_graph=step.full_graph, scheduled=step.notes.scheduled),
             )
         if step.full_graph and step.reads:
-            self.metrics.full_graph_step(protected=not step.unprotected)
+            self.metrics.full_graph_step(protected=step.cause is None)
         self.metrics.step(step.mode, reads=step.reads)
         if step.reads:
             self.metrics.step_with_reads(started - step.started_at, step.blocked_s)
@@ -267,34 +296,36 @@ class ReadObserver:
         started = self._clock()
         recovered = set()
         aborted = []
+        closed = []
         for request_id in dropped:
             settled = self.ledger.settle(request_id, recovers=recovers)
             if settled is not None:
                 self._account(settled)
+                closed.append(settled)
                 if settled.aborted:
                     aborted.append(request_id)
                 if recovers and not settled.complete:
                     recovered.add(request_id)
-        late = self.ledger.late_landings(started)
-        if late.late or late.held or late.failed or late.expired:
-            self._news = True
-            self.metrics.late(late.late, quarantined=False)
-            self.metrics.late(late.held, quarantined=True)
-            self.metrics.landed(late.landed)
-            self.metrics.aborted(late.expired)
-            self.metrics.failed(_codes(late.failed))
+        self._count_late(self.ledger.late_landings(started))
         step = self._step
         if step is not None:
             for exposure in step.exposures:
                 action = self._action if exposure.request_id in recovered else "reported"
                 self._expose(exposure, action)
+            step.exposed += len(step.exposures)
             step.exposures.clear()
+        if self._unrecorded is not None and self._unrecorded.ended:
+            self._record_step(self._unrecorded)
+        for settled in closed:
+            self._close_span(settled)
         self._own(started, 0.0)
         return aborted
 
     def let_run(self, request_ids: Collection[str]) -> None:
         """The guard has seen all reads of these requests land."""
         self.metrics.landed(self.ledger.look_at(request_ids))
+        if self._spans is not None:
+            self._spans.let_run(request_ids)
 
     def given_up(self, request_id: str, cause: str, layers: tuple[int, ...]) -> None:
         """The guard does not let a request run on what its reads have brought."""
@@ -306,6 +337,8 @@ class ReadObserver:
     def finish(self, request_ids: Collection[str]) -> None:
         """The scheduler has finished or preempted these requests: their blocks are free."""
         landed = self.ledger.finish(request_ids)
+        if self._spans is not None:
+            self._spans.forget(request_ids)
         if landed:
             self.metrics.landed(landed)
             self._news = True
@@ -331,7 +364,7 @@ class ReadObserver:
         if step is None or not covered:
             return
         known = {id(read.status): read for read in self.ledger.open_reads()}
-        step.reads = True
+        self._reads_in(step)
         reads = [known[key] for key in covered if key in known]
         if reads:
             self._observe(step, "step", reads, waited_s)
@@ -447,7 +480,10 @@ class ReadObserver:
     def _count_wait(self, step: _Step, site: str, covered: list[Read], outcome: Outcome) -> None:
         step.blocked_s += outcome.waited_s
         self._news = True
-        self.metrics.barrier(site, outcome)
+        waited = None
+        if self._spans is not None:
+            waited = self._spans.barrier(site, covered, outcome, self._clock())
+        self.metrics.barrier(site, outcome, waited)
         if site == "layer":
             self.metrics.layer_waited(covered[0].layer, outcome.waited_s)
 
@@ -458,8 +494,8 @@ class ReadObserver:
         self._news = True
         step.exposures += verdict.exposures
         self.metrics.unlanded(verdict)
-        if not step.unprotected:
-            step.unprotected = True
+        if step.cause is None:
+            step.cause = verdict.cause
             self.metrics.unprotected(verdict.cause, certain=verdict.certain)
 
     def _account(self, settled: Settled) -> None:
@@ -472,12 +508,52 @@ class ReadObserver:
         if settled.complete:
             metrics.request_done(settled.request, self._clock() - settled.request.posted_at)
 
+    def _reads_in(self, step: _Step) -> None:
+        """A step has reads that it waits for, or might have to."""
+        step.reads = True
+        if self._spans is not None:
+            self._unrecorded = step
+
+    def _record_step(self, step: _Step) -> None:
+        """Record a step that had reads; one that never ended was failed by vLLM."""
+        self._unrecorded = None
+        if self._spans is None:
+            return
+        self._spans.step(
+            number=self._steps,
+            started_at=step.started_at,
+            ended_at=self._clock() if step.ended_at is None else step.ended_at,
+            mode=step.mode,
+            blocked_s=step.blocked_s,
+            exposed=step.exposed,
+            cause=step.cause,
+            failed=step.ended_at is None,
+        )
+
+    def _close_span(self, settled: Settled) -> None:
+        if self._spans is None:
+            return
+        errors = _codes(settled.failed)
+        outcome = "failed" if errors else "aborted" if settled.aborted else "landed"
+        self._spans.read_ended(settled.request, outcome, errors)
+
+    def _count_late(self, late: LateReads) -> None:
+        if late.late or late.held or late.failed or late.expired:
+            self._news = True
+            self.metrics.late(late.late, quarantined=False)
+            self.metrics.late(late.held, quarantined=True)
+            self.metrics.landed(late.landed)
+            self.metrics.aborted(late.expired)
+            self.metrics.failed(_codes(late.failed))
+
     def _own(self, started: float, waited_s: float) -> None:
         """Count our own time since `started`, without the time waited for reads."""
         self.metrics.overhead(max(0.0, self._clock() - started - waited_s))
 
     def _expose(self, exposure: Exposure, action: str) -> None:
         self.metrics.exposed(exposure, action)
+        if self._spans is not None:
+            self._spans.exposed(exposure, action)
         if action == "reported":
             self._reported[exposure.request_id] = (exposure.cause, exposure.certain)
         logger.warning(

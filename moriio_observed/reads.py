@@ -191,6 +191,9 @@ class LateReads:
     expired: int
 
 
+_NOTHING_LATE = LateReads(0, 0, 0, (), 0)
+
+
 class ReadLedger:
     """Every read that is not known to have ended, by layer and by request.
 
@@ -392,6 +395,8 @@ class ReadLedger:
         Args:
             now: Clock reading, seconds.
         """
+        if not (self._late or self._superseded or any(self._late_seen.values())):
+            return _NOTHING_LATE
         late, self._late_seen = self._late_seen, {False: 0, True: 0}
         failed, self._superseded = self._superseded, []
         landed = expired = 0

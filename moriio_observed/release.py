@@ -24,11 +24,6 @@ def check_release(settings: Settings, seams: Seams) -> None:
         SettingsError: One error that names every such key, its value and what is possible.
     """
     problems = []
-    problems += [
-        f"{_place(path)}: is not available in this release; remove it"
-        for path in sorted(settings.given)
-        if path.startswith(("otlp.", "exporter."))
-    ]
     if seams.era is Era.UNKNOWN:
         problems += [
             f"{_place(path)}: {value!r} cannot be honoured on this vLLM, whose MoRIIO connector is "

@@ -13,6 +13,8 @@ from moriio_observed.containment import Containment
 from moriio_observed.lease import LEASE_KEY, Issuer
 from moriio_observed.policy import Policy
 from moriio_observed.telemetry.aggregate import Aggregate
+from moriio_observed.telemetry.hold_recorder import HoldRecorder
+from moriio_observed.telemetry.ways_out import WaysOut
 
 __all__ = ["SchedulerSide"]
 
@@ -25,6 +27,9 @@ class SchedulerSide(upstream.MoRIIOConnector):
     _aggregate: Aggregate
     _claims: Claims | None = None
     _issuer: Issuer | None = None
+    # With traces: what P holds, and the trace contexts of what is read from the next step on.
+    _holds: HoldRecorder | None = None
+    _traceparents: dict[str, str] | None = None
 
     def _serve_scheduler(
         self,
@@ -32,6 +37,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         settings: config.Settings,
         policy: Policy,
         kv_cache_config: Any,
+        ways_out: WaysOut,
     ) -> None:
         """Be the scheduler's side of a decode or prefill engine in READ mode."""
         # One for each concern, so that none silences another.
@@ -40,6 +46,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
             extra_config = vllm_config.kv_transfer_config.kv_connector_extra_config
             self._issuer = Issuer()
             self._lease_s = upstream.deadlines(extra_config).defer_timeout
+            self._holds = ways_out.holds(self._aggregate)
         if not upstream.reads(self.connector_scheduler):
             return
         claims = self._claims = Claims(
@@ -57,6 +64,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
             "guard every prompt is computed here.",
             claims.give_up,
         )
+        self._traceparents = {} if ways_out.traces else None
         self._notes = Containment(
             self._aggregate, "the worker no longer knows who takes part in a step."
         )
@@ -99,7 +107,13 @@ class SchedulerSide(upstream.MoRIIOConnector):
         result = super().update_state_after_alloc(request, blocks, num_external_tokens)
         if claims is not None:
             self._claiming.tell(claims.allocated, request, blocks, num_external_tokens)
+        if self._traceparents is not None and num_external_tokens > 0:
+            self._notes.tell(self._note_trace, self._traceparents, request)
         return result
+
+    def _note_trace(self, traceparents: dict[str, str], request: Any) -> None:
+        if (traceparent := upstream.traceparent_of(request)) is not None:
+            traceparents[request.request_id] = traceparent
 
     def request_finished(
         self, request: Any, block_ids: list[int]
@@ -125,6 +139,12 @@ class SchedulerSide(upstream.MoRIIOConnector):
         held, params = finished
         if self._issuer is not None and held and params is not None:
             params[LEASE_KEY] = self._issuer.issue(self._lease_s)
+        if self._holds is not None and held:
+            self._holds.held(
+                request.request_id,
+                upstream.traceparent_of(request),
+                sum(1 for _ in upstream.flat(block_ids)),
+            )
         return finished
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
@@ -137,7 +157,16 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def _attach_notes(self, claims: Claims, metadata: Any, scheduler_output: Any) -> None:
         claims.preempted(getattr(scheduler_output, "preempted_req_ids", None) or ())
         lease_left, held = claims.take_notes()
-        upstream.attach_notes(metadata, scheduler_output, lease_left=lease_left, held=held)
+        traceparents = None
+        if self._traceparents:
+            traceparents, self._traceparents = self._traceparents, {}
+        upstream.attach_notes(
+            metadata,
+            scheduler_output,
+            lease_left=lease_left,
+            held=held,
+            traceparents=traceparents,
+        )
 
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
@@ -150,6 +179,8 @@ class SchedulerSide(upstream.MoRIIOConnector):
         overdue = None
         if self._known:
             overdue = self._scheduling.tell(self._overdue, connector_output)
+        if self._holds is not None:
+            self._holds.ended(connector_output.finished_sending or (), "released")
         super().update_connector_output(connector_output)
         if overdue:
             self._scheduling.tell(self._note_expired, overdue)
@@ -161,4 +192,6 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def _note_expired(self, overdue: set[str]) -> None:
         expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
         self._aggregate.counter("deferred_sends_expired_total").inc(len(expired))
+        if self._holds is not None:
+            self._holds.ended(expired, "expired")
         self._news = self._news or bool(expired)

@@ -10,7 +10,7 @@ from typing import Any
 from moriio_observed import upstream
 from moriio_observed.barrier import Outcome, Placement
 from moriio_observed.guard import Guard, Turn
-from moriio_observed.observer import ReadObserver, StepNotes
+from moriio_observed.observer import NO_NOTES, ReadObserver, StepNotes
 
 __all__ = ["AlwaysArmed", "NeverArmed", "WorkerSide"]
 
@@ -35,7 +35,7 @@ class WorkerSide(upstream.MoRIIOConnector):
     _observer: ReadObserver | None = None
     _guard: Guard
     _turn: Turn | None = None
-    _runs_forward = True
+    _step_notes = NO_NOTES
     _target_layers = 0
     _watch: Any = AlwaysArmed
 
@@ -56,8 +56,7 @@ class WorkerSide(upstream.MoRIIOConnector):
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None:
             return
-        notes = hooks.tell(upstream.read_notes, connector_metadata) or StepNotes()
-        self._runs_forward = notes.runs_forward
+        notes = self._step_notes = hooks.tell(upstream.read_notes, connector_metadata) or NO_NOTES
         if self._guard.waits:
             # Not contained: the scheduler waits to be told of these requests.
             self._announce(connector_metadata, notes)
@@ -84,8 +83,7 @@ class WorkerSide(upstream.MoRIIOConnector):
         if observer is None or hooks is None or hooks.broken:
             super().start_load_kv(forward_context, **kwargs)
             return
-        metadata = getattr(self, "_connector_metadata", None)
-        notes = hooks.tell(upstream.read_notes, metadata) or StepNotes()
+        notes = self._step_notes
         if notes.loads_before_forward is False:
             hooks.tell(observer.end_forward)
             hooks.after_forward = True
@@ -188,7 +186,7 @@ class WorkerSide(upstream.MoRIIOConnector):
             return set()
         if self._guard.waits:
             # It decides what is served, so an error of its own is not contained.
-            turn = self._guard.turn(idle=not self._runs_forward)
+            turn = self._guard.turn(idle=not self._step_notes.runs_forward)
         else:
             turn = hooks.tell(self._guard.turn) or Turn()
         self._turn = turn

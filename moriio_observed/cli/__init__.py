@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from moriio_observed import __version__
-from moriio_observed.cli import demo
+from moriio_observed.cli import demo, traces
 from moriio_observed.demo.errors import DemoError
+from moriio_observed.traces.errors import TracesError
 
-COMMANDS = (demo,)
+COMMANDS = (demo, traces)
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = arguments.run(arguments)
-    except (DemoError, OSError) as error:
+    except (DemoError, TracesError, OSError) as error:
         print(f"moriio-observed {arguments.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

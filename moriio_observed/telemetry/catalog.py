@@ -485,7 +485,8 @@ _INSTRUMENTS = (
     ),
     _counter(
         "telemetry_dropped_total",
-        "Items our own telemetry dropped because a queue was full.",
+        "Spans of our own that did not arrive: a queue was full, or a collector did not take them;"
+        " and metric points that a collector refused. What it merely did not hear is sent again.",
         scope=Scope.ALL,
         signal=SIGNALS,
     ),

@@ -5,12 +5,14 @@ The one place that knows which event moves which series; the ledger and the barr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from moriio_observed.barrier import Outcome
 from moriio_observed.reads import Exposure, RequestReads, Verdict
 from moriio_observed.telemetry.aggregate import Aggregate, Counter, Histogram
 from moriio_observed.telemetry.catalog import CATALOG, OTHER
+from moriio_observed.telemetry.records import SpanContext
 
 _ERROR_TYPES = frozenset(CATALOG["reads_failed_total"].closed["error_type"])
 _RUNTIME_MODES = frozenset(CATALOG["steps_total"].closed["runtime_mode"])
@@ -40,6 +42,7 @@ class ReadMetrics:
         self._remotes: set[str] = set()
         self._per_layer = per_layer
         self._layers: dict[int, tuple[Counter, Counter]] = {}
+        self._steps: dict[tuple[str, bool], Counter] = {}
         counter, histogram = aggregate.counter, aggregate.histogram
         self._posted = counter("reads_posted_total")
         self._landed = counter("reads_landed_total")
@@ -77,9 +80,19 @@ class ReadMetrics:
         counter = self._aggregate.counter("late_landings_total", quarantined=_flag(quarantined))
         counter.inc(reads)
 
-    def barrier(self, site: str, outcome: Outcome) -> None:
-        """A barrier call that had reads to wait for ended."""
+    def barrier(self, site: str, outcome: Outcome, waited: SpanContext | None = None) -> None:
+        """A barrier call that had reads to wait for ended.
+
+        Args:
+            site: ``layer`` or ``step``.
+            outcome: How.
+            waited: The span of a request that has waited in it, if there is one to be looked at.
+        """
         self._waits[site].observe(outcome.waited_s)
+        if waited is not None:
+            self._waits[site].exemplify(
+                outcome.waited_s, time.time(), waited.trace_id, waited.span_id
+            )
         self._landed.inc(outcome.landed)
         if outcome.timed_out:
             self._aggregate.counter("barrier_timeouts_total", site=site).inc()
@@ -99,8 +112,13 @@ class ReadMetrics:
 
     def step(self, mode: str, *, reads: bool) -> None:
         """A forward step ended."""
-        known = mode if mode in _RUNTIME_MODES else "NONE"
-        self._aggregate.counter("steps_total", runtime_mode=known, reads=_flag(reads)).inc()
+        steps = self._steps.get((mode, reads))
+        if steps is None:
+            known = mode if mode in _RUNTIME_MODES else "NONE"
+            steps = self._steps[mode, reads] = self._aggregate.counter(
+                "steps_total", runtime_mode=known, reads=_flag(reads)
+            )
+        steps.inc()
 
     def step_with_reads(self, seconds: float, blocked_s: float) -> None:
         """A forward step that had reads took `seconds`, `blocked_s` of them in barriers."""

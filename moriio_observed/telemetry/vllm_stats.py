@@ -20,19 +20,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 
 from moriio_observed.log import get_logger
 from moriio_observed.telemetry.aggregate import Payload, empty, make_key, merge, split_key
-from moriio_observed.telemetry.catalog import (
-    CATALOG,
-    OTHER,
-    PREFIX,
-    Fold,
-    Instrument,
-    Kind,
-    Scope,
-    label_sets,
-)
+from moriio_observed.telemetry.catalog import OTHER, PREFIX, Instrument, Kind
+from moriio_observed.telemetry.exposition import MEASURED, Exposition, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from prometheus_client import Metric
     from vllm.config import VllmConfig
@@ -42,18 +34,6 @@ if TYPE_CHECKING:
 logger = get_logger(__name__)
 
 _ERRORS = make_key("telemetry_errors_total", ["metrics"])
-_FOLDS: Mapping[Fold, Callable[[Iterable[float]], float]] = {
-    Fold.SUM: sum,
-    Fold.MAX: max,
-    Fold.MIN: min,
-}
-
-
-def _folded(fold: Fold, values: Sequence[float]) -> float:
-    """One value of several sources; what one source does not know (NaN), nobody knows."""
-    return math.nan if any(map(math.isnan, values)) else _FOLDS[fold](values)
-
-
 _LOG_LINE = {
     "Requests read": "requests_total",
     "Reads landed": "reads_landed_total",
@@ -180,7 +160,7 @@ class _Series:
             known = self.readings.get((source, key), reading)
             self.readings[source, key] = max(known, reading)
         values = [value for _, value in self.readings.values()]
-        self.child.set(_folded(self.instrument.fold, values))
+        self.child.set(folded(self.instrument.fold, values))
 
     def _observe(self, key: str, counts: Sequence[int], total: float) -> None:
         """Add counted observations.
@@ -237,22 +217,22 @@ class ObservedPromMetrics(KVConnectorPromMetrics):
         static: Mapping[str, float],
     ) -> None:
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-        self._settings = settings
+        self._max_remotes = settings.max_remotes
+        self._exposition = Exposition(settings)
         self._collectors = {
-            instrument.name: self._collector(instrument)
-            for instrument in CATALOG.values()
-            if settings.per_layer or "layer" not in instrument.labels
+            name: self._collector(instrument)
+            for name, instrument in self._exposition.instruments.items()
         }
         self._by_key: dict[tuple[int, str], _Series | None] = {}
         self._by_labels: dict[tuple[int, str, tuple[str, ...]], _Series] = {}
         self._remotes: dict[int, set[str]] = {engine: set() for engine in per_engine_labelvalues}
         self._complained = False
         for engine in per_engine_labelvalues:
-            for instrument in CATALOG.values():
-                # A child starts at 0. What is set once stays absent until somebody knows it.
-                if instrument.scope is not Scope.START:
-                    for values in label_sets(instrument, layers=layers, tp_ranks=tp_ranks):
-                        self._series(engine, make_key(instrument.name, values))
+            # A child starts at 0.
+            for key in self._exposition.zero_keys(
+                MEASURED, layers=layers, tp_ranks=range(tp_ranks)
+            ):
+                self._series(engine, key)
             for key, value in static.items():
                 if (series := self._series(engine, key)) is not None:
                     series.child.set(value)
@@ -293,36 +273,25 @@ class ObservedPromMetrics(KVConnectorPromMetrics):
         return series
 
     def _find(self, engine: int, key: str) -> _Series | None:
-        name, values = split_key(key)
-        instrument = CATALOG[name]
-        if name not in self._collectors:
+        if (found := self._exposition.find(key)) is None:
             return None
-        labels = dict(zip(instrument.labels, values, strict=True))
-        for label, allowed in instrument.closed.items():
-            if labels[label] not in allowed:
-                raise ValueError(f"{name}: {label} is one of {allowed}, not {labels[label]!r}")
+        instrument, labels = found
+        name = instrument.name
         if "remote" in labels and not self._is_known_remote(engine, labels["remote"]):
             labels["remote"] = OTHER
-        shown = tuple(labels[label] for label in self._shown_labels(instrument))
+        shown = tuple(labels[label] for label in self._exposition.labels(instrument))
         series = self._by_labels.get((engine, name, shown))
         if series is None:
             child = self._collectors[name].labels(*self.per_engine_labelvalues[engine], *shown)
-            series = _Series(child, instrument, self._bounds(instrument))
+            series = _Series(child, instrument, self._exposition.bounds(instrument))
             self._by_labels[engine, name, shown] = series
         return series
 
     def _is_known_remote(self, engine: int, remote: str) -> bool:
         known = self._remotes[engine]
-        if len(known) < self._settings.max_remotes:
+        if len(known) < self._max_remotes:
             known.add(remote)
         return remote in known
-
-    def _shown_labels(self, instrument: Instrument) -> list[str]:
-        hidden = () if self._settings.rank_label else ("tp_rank",)
-        return [label for label in instrument.labels if label not in hidden]
-
-    def _bounds(self, instrument: Instrument) -> Sequence[float]:
-        return instrument.buckets or self._settings.wait_buckets
 
     def _collector(self, instrument: Instrument) -> Any:
         """Return the collector of an instrument.
@@ -333,7 +302,7 @@ class ObservedPromMetrics(KVConnectorPromMetrics):
         """
         cls, options = self._class_and_options(instrument)
         name = PREFIX + instrument.name
-        labelnames = (*self._labelnames, *self._shown_labels(instrument))
+        labelnames = (*self._labelnames, *self._exposition.labels(instrument))
         known: Any = REGISTRY._names_to_collectors.get(name)
         if known is not None:
             if (
@@ -354,7 +323,7 @@ class ObservedPromMetrics(KVConnectorPromMetrics):
             case Kind.COUNTER:
                 return self._counter_cls, {}
             case Kind.HISTOGRAM:
-                return self._histogram_cls, {"buckets": list(self._bounds(instrument))}
+                return self._histogram_cls, {"buckets": list(self._exposition.bounds(instrument))}
             case Kind.GAUGE:
                 return self._gauge_cls, {"multiprocess_mode": "mostrecent"}
 

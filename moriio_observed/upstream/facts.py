@@ -124,6 +124,15 @@ def layer_count(vllm_config: Any) -> int:
     return int(getattr(text_config, "num_hidden_layers", 0) or 0)
 
 
+def metric_labels(vllm_config: Any) -> dict[str, str]:
+    """The labels vLLM gives every series of this engine on /metrics."""
+    index = getattr(vllm_config.parallel_config, "data_parallel_index", 0)
+    return {
+        "model_name": str(getattr(vllm_config.model_config, "served_model_name", "")),
+        "engine": str(index),
+    }
+
+
 def vllm_version() -> str:
     """Return the version vLLM gives itself."""
     import vllm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 
@@ -11,6 +11,13 @@ def params_of(request: Any) -> dict[str, Any]:
     """The ``kv_transfer_params`` of a request, empty if it has none."""
     params = getattr(request, "kv_transfer_params", None)
     return params if isinstance(params, dict) else {}
+
+
+def traceparent_of(request: Any) -> str | None:
+    """The W3C trace context vLLM was called with for a request; it keeps one when it traces."""
+    headers = getattr(request, "trace_headers", None)
+    value = headers.get("traceparent") if isinstance(headers, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def will_be_read(request: Any) -> bool:

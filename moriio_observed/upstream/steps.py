@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from moriio_observed.observer import FULL, StepNotes
+from moriio_observed.observer import FULL, NO_NOTES, StepNotes
 from moriio_observed.upstream.moriio import get_forward_context, is_forward_context_available
 from moriio_observed.upstream.scheduler import flat
 
@@ -18,6 +18,7 @@ def attach_notes(
     *,
     lease_left: Mapping[str, float] | None = None,
     held: Collection[str] = (),
+    traceparents: Mapping[str, str] | None = None,
 ) -> None:
     """Give the worker the scheduler's view of the step, on the metadata it already gets.
 
@@ -28,6 +29,7 @@ def attach_notes(
         scheduler_output: The scheduler's output for it.
         lease_left: For how many seconds P holds what is read, by request.
         held: Requests whose blocks are kept from reuse from now on.
+        traceparents: The trace contexts of what is read, by request.
     """
     setattr(
         metadata,
@@ -41,6 +43,7 @@ def attach_notes(
             },
             "held": held,
             "lease_left": lease_left or {},
+            "traceparents": traceparents or {},
         },
     )
 
@@ -48,7 +51,7 @@ def attach_notes(
 def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
     notes = getattr(metadata, _NOTES, None)
-    return StepNotes(**notes) if notes else StepNotes()
+    return StepNotes(**notes) if notes else NO_NOTES
 
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:

@@ -230,6 +230,7 @@ class Decode:
         *,
         loads_first: bool | None = True,
         finished: Iterable[str] = (),
+        traceparents: Mapping[str, str] | None = None,
     ) -> MoRIIOConnectorMetadata:
         metadata = MoRIIOConnectorMetadata()
         for request_id in reading:
@@ -242,6 +243,7 @@ class Decode:
                 finished_req_ids=set(finished),
                 preempted_req_ids=None,
             ),
+            traceparents=traceparents,
         )
         return metadata
 
@@ -256,6 +258,7 @@ class Decode:
         loads_first: bool | None = True,
         load_kwargs: Mapping[str, Any] | None = None,
         hidden: bool = False,
+        traceparents: Mapping[str, str] | None = None,
     ) -> Any:
         """Run one step in the order of Model Runner V1, or V2's FULL path if `hidden`."""
         connector = self.connector
@@ -264,7 +267,11 @@ class Decode:
             cudagraph_runtime_mode=CUDAGraphMode[mode],
         )
         metadata = self.metadata(
-            reading, scheduled, loads_first=loads_first, finished=finished or ()
+            reading,
+            scheduled,
+            loads_first=loads_first,
+            finished=finished or (),
+            traceparents=traceparents,
         )
         with override_forward_context(None if hidden else context):
             connector.bind_connector_metadata(metadata)

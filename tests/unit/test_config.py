@@ -39,6 +39,7 @@ GOOD = {
     "exporter.enabled": ("1", "1", True),
     "exporter.host": ("::", "::", "::"),
     "exporter.port": (9400, "9400", 9400),
+    "exporter.discovery_dir": ("build/sd", "build/sd", "build/sd"),
 }
 
 BAD = [
@@ -76,6 +77,7 @@ BAD = [
     ("exporter.host", ""),
     ("exporter.port", 65536),
     ("exporter.port", -1),
+    ("exporter.discovery_dir", ""),
 ]
 
 BAD_IN_ENVIRON = [
@@ -120,6 +122,7 @@ def test_without_anything_given_the_defaults_hold() -> None:
     assert (otlp.traces, otlp.metrics, otlp.endpoint, otlp.protocol) == (None,) * 4
     assert (otlp.sample_ratio, otlp.slow_wait_s, otlp.hash_request_ids) == (0.01, 0.1, False)
     assert (exporter.enabled, exporter.host, exporter.port) == (False, "127.0.0.1", 0)
+    assert exporter.discovery_dir is None
     assert settings.given == frozenset()
 
 
@@ -297,9 +300,18 @@ def test_a_variable_set_to_nothing_counts_as_not_set() -> None:
     assert parse(None, {"MORIIO_OBSERVED_BARRIER": ""}) == Settings()
 
 
-@pytest.mark.parametrize("key", ["traces", "metrics", "endpoint", "protocol"])
-def test_null_leaves_a_setting_without_default_unset(key: str) -> None:
-    assert parse({"otlp": {key: None}}, {}) == Settings()
+@pytest.mark.parametrize(
+    "path",
+    [
+        "otlp.traces",
+        "otlp.metrics",
+        "otlp.endpoint",
+        "otlp.protocol",
+        "exporter.discovery_dir",
+    ],
+)
+def test_null_leaves_a_setting_without_default_unset(path: str) -> None:
+    assert parse(nested(path, None), {}) == Settings()
 
 
 @pytest.mark.parametrize("observed", [3, "layer", ["barrier"], True])

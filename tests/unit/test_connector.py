@@ -451,8 +451,8 @@ def test_bad_settings_are_refused_when_vllm_asks_for_the_graph_mode_before_it_lo
     "observed",
     [
         {"guard": "fail"},
-        {"otlp": {"sample_ratio": 0.5}},
-        {"exporter": {"enabled": True}},
+        {"otlp": {"sample_ratio": 1.5}},
+        {"exporter": {"port": 70_000}},
         {"barier": "layer"},
     ],
 )

@@ -1,6 +1,7 @@
 """The hot path's series, and the snapshots taken of them."""
 
 import json
+import math
 import pickle
 from collections.abc import Callable
 
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from moriio_observed.telemetry import aggregate
 from moriio_observed.telemetry.aggregate import (
     Aggregate,
+    Exemplar,
     Payload,
     empty,
     make_key,
     merge,
     split_key,
 )
+from moriio_observed.telemetry.exponential import MOST_BUCKETS, SCALE, Exponential
 
 
 class Clock:
@@ -166,7 +169,12 @@ def test_a_series_may_be_made_while_a_delta_is_taken(monkeypatch: pytest.MonkeyP
 
 
 def test_series_have_no_room_for_more_than_their_numbers() -> None:
-    for series in (aggregate.Counter(), aggregate.Gauge(), aggregate.Histogram((1.0,))):
+    for series in (
+        aggregate.Counter(),
+        aggregate.Gauge(),
+        aggregate.Histogram((1.0,)),
+        aggregate.ExponentialHistogram((1.0,)),
+    ):
         assert not hasattr(series, "__dict__")
 
 
@@ -282,3 +290,157 @@ def test_any_split_over_deltas_and_sources_merges_to_the_same_totals(
     assert merged["histograms"] == expected["histograms"]
     sources = merged["gauges"].get("deferred_sends", {})
     assert {source: value for source, (_, value) in sources.items()} == last
+
+
+def test_it_knows_when_it_was_made() -> None:
+    clock = Clock()
+    ours = Aggregate(source="w0", clock=clock)
+    clock.now += 5
+    assert ours.started_at == 1000.0
+
+
+# Exemplars.
+
+
+def test_the_latest_exemplar_of_each_bucket_is_kept() -> None:
+    ours = make(wait_buckets=(1.0, 2.0))
+    post = ours.histogram("post_seconds")
+    for value, at in ((0.5, 1.0), (1.0, 2.0), (9.0, 3.0)):
+        post.exemplify(value, at, 0xA, 0xB)
+    ours.histogram("step_seconds").observe(1)
+    assert ours.exemplars() == {
+        "post_seconds": {0: Exemplar(1.0, 2.0, 0xA, 0xB), 2: Exemplar(9.0, 3.0, 0xA, 0xB)}
+    }
+
+
+def test_an_exemplar_is_no_observation_and_does_not_travel() -> None:
+    ours = make()
+    ours.histogram("post_seconds").exemplify(0.5, 1.0, 1, 2)
+    assert ours.delta() is None
+
+
+def test_exemplars_handed_out_do_not_change_later() -> None:
+    ours = make()
+    ours.histogram("post_seconds").exemplify(0.5, 1.0, 1, 2)
+    before = ours.exemplars()
+    ours.histogram("post_seconds").exemplify(0.5, 2.0, 3, 4)
+    assert before["post_seconds"] != ours.exemplars()["post_seconds"]
+
+
+# Exponential buckets.
+
+
+def exponential_of(values: list[float]) -> Exponential:
+    ours = make(exponential=True)
+    post = ours.histogram("post_seconds")
+    for value in values:
+        post.observe(value)
+    return ours.exponentials()["post_seconds"]
+
+
+def test_there_are_no_exponential_buckets_unless_asked_for() -> None:
+    ours = make()
+    ours.histogram("post_seconds").observe(1)
+    assert ours.exponentials() == {}
+
+
+def test_exponential_buckets_are_counted_beside_the_explicit_ones() -> None:
+    plain, both = make(), make(exponential=True)
+    for ours in (plain, both):
+        for value in (0.0, 0.001, 3.0):
+            ours.histogram("post_seconds").observe(value)
+    assert both.delta() == plain.delta()
+
+
+@pytest.mark.parametrize("power", [-20, -1, 0, 1, 20])
+def test_a_power_of_two_is_the_upper_bound_of_its_bucket(power: int) -> None:
+    below, above = exponential_of([2.0**power]), exponential_of([math.nextafter(2.0**power, 9e9)])
+    assert below.offset + 1 == above.offset == power << SCALE
+
+
+def test_0_has_a_count_of_its_own() -> None:
+    assert exponential_of([0.0, 0.0]) == Exponential(SCALE, 2, 0, (), 0.0)
+
+
+# From far below a clock's resolution to far above a request's bytes.
+VALUES = st.one_of(st.just(0.0), st.floats(min_value=1e-12, max_value=1e15))
+MANY = st.lists(VALUES, max_size=50)
+
+
+def upper_bound(scale: int, index: int) -> float:
+    return math.exp2(math.ldexp(index + 1, -scale))
+
+
+def assert_holds(found: Exponential, values: list[float]) -> None:
+    """The values, in order, lie within the bounds of the buckets that count them."""
+    expected = sorted(value for value in values if value > 0)
+    buckets = [
+        found.offset + place for place, count in enumerate(found.counts) for _ in range(count)
+    ]
+    assert len(buckets) == len(expected)
+    for value, index in zip(expected, buckets, strict=True):
+        rounding = 1 + 1e-12
+        assert value <= upper_bound(found.scale, index) * rounding
+        assert value * rounding > upper_bound(found.scale, index - 1)
+
+
+@given(MANY)
+def test_every_value_lies_within_its_buckets_bounds(values: list[float]) -> None:
+    assert_holds(exponential_of(values), values)
+
+
+@given(MANY)
+def test_every_observation_is_counted_in_no_more_buckets_than_may_leave(
+    values: list[float],
+) -> None:
+    found = exponential_of(values)
+    assert found.count == len(values)
+    assert found.zero_count == values.count(0.0)
+    assert found.sum == pytest.approx(sum(values))
+    assert len(found.counts) <= MOST_BUCKETS
+
+
+@given(st.lists(st.floats(min_value=1e-12, max_value=1e15), min_size=1, max_size=50))
+def test_buckets_are_no_coarser_than_they_must_be(values: list[float]) -> None:
+    found = exponential_of(values)
+    assert found.scale == SCALE or 2 * len(found.counts) > MOST_BUCKETS
+
+
+@pytest.mark.parametrize(
+    ("filled", "scale", "buckets"),
+    [(MOST_BUCKETS, SCALE, MOST_BUCKETS), (MOST_BUCKETS + 1, SCALE - 1, MOST_BUCKETS // 2 + 1)],
+)
+def test_one_bucket_more_than_may_leave_halves_their_number(
+    filled: int, scale: int, buckets: int
+) -> None:
+    found = exponential_of([2 ** math.ldexp(index + 0.5, -SCALE) for index in range(filled)])
+    assert (found.scale, len(found.counts)) == (scale, buckets)
+
+
+@given(MANY, MANY)
+def test_buckets_of_different_scales_add_up(ours: list[float], theirs: list[float]) -> None:
+    together = exponential_of(ours).plus(exponential_of(theirs))
+    assert together.count == len(ours) + len(theirs)
+    assert together.zero_count == [*ours, *theirs].count(0.0)
+    assert len(together.counts) <= MOST_BUCKETS
+    assert_holds(together, [*ours, *theirs])
+
+
+@given(MANY, MANY, MANY)
+def test_adding_buckets_is_associative_but_for_the_sums_rounding(
+    a: list[float], b: list[float], c: list[float]
+) -> None:
+    one, two, three = map(exponential_of, (a, b, c))
+    left, right = one.plus(two).plus(three), one.plus(two.plus(three))
+    assert left.sum == pytest.approx(right.sum)
+    assert (left.zero_count, left.count) == (right.zero_count, right.count)
+    assert_holds(left, [*a, *b, *c])
+    assert_holds(right, [*a, *b, *c])
+
+
+@given(MANY, MANY)
+def test_what_was_there_before_can_be_taken_off(before: list[float], added: list[float]) -> None:
+    left = exponential_of([*before, *added]).minus(exponential_of(before))
+    assert left.count == len(added)
+    assert left.zero_count == added.count(0.0)
+    assert_holds(left, added)

@@ -11,7 +11,14 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.parser import text_string_to_metric_families
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
@@ -26,6 +33,9 @@ from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 from moriio_observed.config import Exporter, Settings
 from moriio_observed.telemetry.aggregate import Aggregate, Payload, empty
 from moriio_observed.telemetry.catalog import CATALOG, PREFIX, Kind, Scope, label_sets
+from moriio_observed.telemetry.exposition import OF_A_RANK, Exposition
+from moriio_observed.telemetry.page import Page
+from moriio_observed.telemetry.readings import Readings
 from moriio_observed.telemetry.vllm_stats import ObservedPromMetrics, ObservedStats
 
 TYPES = {Gauge: Gauge, Counter: Counter, Histogram: Histogram}
@@ -63,11 +73,13 @@ def build(
     )
 
 
-def samples() -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def samples(
+    registry: CollectorRegistry = REGISTRY,
+) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Everything of ours on /metrics, read by Prometheus's own parser."""
     return {
         (sample.name.removeprefix(PREFIX), frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(generate_latest().decode())
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
         if sample.name.startswith(PREFIX)
     }
@@ -456,6 +468,31 @@ def test_built_again_with_other_settings_the_new_ones_hold() -> None:
     assert value("reads_posted_total") == 1
     assert value("step_blocked_seconds_bucket", le="1.0") == 0
     assert value("step_blocked_seconds_bucket", le="0.5") is None
+
+
+# --- a rank's own page ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(rank_label=False, per_layer=False)])
+def test_the_page_of_a_ranks_own_endpoint_shows_the_same_series_and_values(
+    settings: Settings,
+) -> None:
+    static = {"transfer_timeout_seconds": 30.0, "config_info|a|b|c|d|e|f|g|h": 1.0}
+    ours = worked()
+    ours.histogram("post_seconds").observe(0.0007)
+    ours.counter("remote_reads_total", remote="P 1").inc(4)
+    ours.counter("layer_wait_seconds_total", layer="3").inc(0.25)
+    build(settings, tp_ranks=1, engines={0: ["m", "0"]}, static=static).observe(ours.delta())
+    registry = CollectorRegistry()
+    readings = Readings(
+        [ours], Exposition(settings), static=static, scopes=OF_A_RANK, layers=4, tp_ranks=[0]
+    )
+    registry.register(Page(readings, {"model_name": "m", "engine": "0"}))
+    elsewhere = {each.name for each in CATALOG.values()} - {
+        each.name for each in CATALOG.values() if each.scope in (*OF_A_RANK, Scope.START)
+    }
+    expected = {key: number for key, number in samples().items() if key[0] not in elsewhere}
+    assert samples(registry) == expected
 
 
 # --- other classes and several processes ---------------------------------------------------

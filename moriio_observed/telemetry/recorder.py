@@ -1,0 +1,241 @@
+"""What is kept of steps and reads for their spans.
+
+Called on the thread that runs the steps. Errors, exposures and long waits are kept always; the rest
+as the sampler says. Pure: no OpenTelemetry here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from moriio_observed.barrier import Outcome
+from moriio_observed.containment import Containment, contained
+from moriio_observed.reads import Exposure, Read, RequestReads
+from moriio_observed.telemetry.records import (
+    BarrierRecord,
+    ReadRecord,
+    SpanContext,
+    StepRecord,
+    parse_traceparent,
+)
+from moriio_observed.telemetry.span_queue import Sampler, SpanQueue
+
+__all__ = ["StepRecorder"]
+
+_Barrier = tuple[float, Outcome, str, int, int]
+"""When it ended, how, its site, the layer of its first read, and how many it covered."""
+
+
+def _barrier_record(barrier: _Barrier) -> BarrierRecord:
+    ended_at, outcome, site, layer, reads = barrier
+    return BarrierRecord(
+        ended_at - outcome.waited_s,
+        outcome.waited_s,
+        site,
+        layer if site == "layer" else None,
+        reads,
+        outcome.failed,
+        outcome.in_flight,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _OpenRead:
+    context: SpanContext
+    parent: SpanContext | None
+    request: RequestReads
+    steps: list[SpanContext] = field(default_factory=list)
+    kept: bool = False
+    seen_at: float | None = None
+    exposure: tuple[str, bool] | None = None
+    layers: tuple[int, ...] = ()
+    action: str | None = None
+
+
+class StepRecorder:
+    """Records the steps and reads of one decode worker.
+
+    Args:
+        queue: Where what is kept goes.
+        sampler: Decides about what is unremarkable.
+        slow_wait_s: A wait of at least this long is always kept, seconds.
+        containment: Of errors made here.
+        clock: The observer's.
+    """
+
+    def __init__(
+        self,
+        queue: SpanQueue,
+        sampler: Sampler,
+        *,
+        slow_wait_s: float,
+        containment: Containment,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._containment = containment
+        self._queue = queue
+        self._sampler = sampler
+        self._slow_wait_s = slow_wait_s
+        self._clock = clock
+        self._parents: dict[str, str] = {}
+        self._open: dict[str, _OpenRead] = {}
+        # Of the step that runs.
+        self._barriers: list[_Barrier] = []
+        self._in_step: dict[str, _OpenRead] = {}
+        self._keeping = False
+
+    @contained
+    def know(self, traceparents: Mapping[str, str]) -> None:
+        """Requests that will be read carry these trace contexts."""
+        self._parents.update(traceparents)
+
+    @contained
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Requests are gone: what was not read yet never will be."""
+        for request_id in request_ids:
+            self._parents.pop(request_id, None)
+
+    @contained
+    def posted(self, request: RequestReads) -> None:
+        """The reads of a request were posted."""
+        request_id = request.request_id
+        if (earlier := self._open.pop(request_id, None)) is not None:
+            self._close(earlier, "superseded", ())
+        text = self._parents.pop(request_id, None)
+        parent = parse_traceparent(text) if text else None
+        context = self._sampler.child(parent)
+        opened = _OpenRead(context, parent, request, kept=context.sampled)
+        self._open[request_id] = self._in_step[request_id] = opened
+        self._keeping = self._keeping or opened.kept
+
+    @contained
+    def barrier(
+        self, site: str, covered: list[Read], outcome: Outcome, ended_at: float
+    ) -> SpanContext | None:
+        """A barrier call has ended.
+
+        Returns the span of a request that has waited in it, if that is kept, for an exemplar.
+        """
+        first = covered[0]
+        self._barriers.append((ended_at, outcome, site, first.layer, len(covered)))
+        remarkable = (
+            outcome.waited_s >= self._slow_wait_s or outcome.failed > 0 or outcome.in_flight > 0
+        )
+        if remarkable or self._keeping or len(self._barriers) == 1:
+            self._waited(
+                {read.request.request_id for read in covered}, ended_at, remarkable=remarkable
+            )
+        waited = self._open.get(first.request.request_id)
+        return waited.context if waited is not None and waited.kept else None
+
+    @contained
+    def let_run(self, request_ids: Iterable[str]) -> None:
+        """The reads of these requests have landed, before they are run at all."""
+        now = self._clock()
+        for request_id in request_ids:
+            if (waiting := self._open.get(request_id)) is not None:
+                waiting.seen_at = now
+                slow = now - waiting.request.posted_at >= self._slow_wait_s
+                waiting.kept = waiting.kept or slow
+
+    def _waited(self, request_ids: set[str], ended_at: float, *, remarkable: bool) -> None:
+        for request_id in request_ids:
+            if (waiting := self._open.get(request_id)) is not None:
+                waiting.seen_at = ended_at
+                waiting.kept = waiting.kept or remarkable
+                self._in_step[request_id] = waiting
+                self._keeping = self._keeping or waiting.kept
+
+    @contained
+    def exposed(self, exposure: Exposure, action: str) -> None:
+        """A request was exposed, or given up before it could be."""
+        found = self._open.get(exposure.request_id)
+        if found is not None:
+            found.kept = True
+            found.exposure = (exposure.cause, exposure.certain)
+            found.layers = exposure.layers
+            found.action = action
+
+    @contained
+    def step(
+        self,
+        *,
+        number: int,
+        started_at: float,
+        ended_at: float,
+        mode: str,
+        blocked_s: float,
+        exposed: int,
+        cause: str | None,
+        failed: bool,
+    ) -> None:
+        """A step that had reads has ended; arguments as in `StepRecord`."""
+        barriers, self._barriers = self._barriers, []
+        in_step, self._in_step = list(self._in_step.values()), {}
+        self._keeping = False
+        kept = [read for read in in_step if read.kept]
+        if not (kept or exposed or cause or failed):
+            return
+        # One trace holds the request, its read and the step it has waited in; of several requests
+        # those that are kept come first, and each is linked to.
+        parent = next((read.parent for read in (*kept, *in_step) if read.parent), None)
+        context = self._sampler.child(parent)
+        for read in in_step:
+            read.steps.append(context)
+        self._queue.put(
+            StepRecord(
+                context=context,
+                parent=parent,
+                reads=tuple(read.context for read in in_step),
+                number=number,
+                started_at=started_at,
+                ended_at=ended_at,
+                mode=mode,
+                requests=len(in_step),
+                blocked_s=blocked_s,
+                barriers=tuple(map(_barrier_record, barriers)),
+                exposed=exposed,
+                cause=cause,
+                failed=failed,
+            )
+        )
+
+    @contained
+    def read_ended(
+        self, request: RequestReads, outcome: str, errors: Iterable[str]
+    ) -> SpanContext | None:
+        """The account of a request's reads was closed; returns their span if it is kept."""
+        found = self._open.get(request.request_id)
+        if found is None or found.request is not request:
+            return None
+        del self._open[request.request_id]
+        return self._close(found, outcome, tuple(errors))
+
+    def _close(self, read: _OpenRead, outcome: str, errors: tuple[str, ...]) -> SpanContext | None:
+        if not (read.kept or outcome != "landed"):
+            return None
+        request = read.request
+        # Accounts are closed after the forward, long after a barrier may have seen the end.
+        seen_at = read.seen_at if outcome == "landed" else None
+        missing = {one.layer for one in (*request.failed, *request.open)}
+        self._queue.put(
+            ReadRecord(
+                context=read.context,
+                parent=read.parent,
+                steps=tuple(read.steps),
+                request_id=request.request_id,
+                remote=request.remote,
+                nbytes=request.nbytes,
+                layers=request.total,
+                started_at=request.posted_at,
+                ended_at=self._clock() if seen_at is None else seen_at,
+                outcome=outcome,
+                errors=errors,
+                missing=tuple(sorted(missing.union(read.layers))),
+                exposure=read.exposure,
+                action=read.action,
+            )
+        )
+        return read.context

@@ -1,0 +1,266 @@
+"""Spans of what the hot path has recorded, on the exporting thread.
+
+Identifiers and times were decided when things happened; here they only get names and attributes.
+No prompt, token or header ever reaches a span.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanKind, TraceFlags
+from opentelemetry.trace import SpanContext as OTelContext
+from opentelemetry.trace.status import Status, StatusCode
+
+from moriio_observed import __version__
+from moriio_observed.log import get_logger
+from moriio_observed.telemetry.read_metrics import certainty
+from moriio_observed.telemetry.records import (
+    BarrierRecord,
+    HoldRecord,
+    ReadRecord,
+    SpanContext,
+    StepRecord,
+)
+from moriio_observed.telemetry.span_queue import Records, Sampler, SpanQueue
+
+__all__ = ["SpanBuilder", "TraceOutlet"]
+
+ID_LIMIT = 512
+"""Longest request id in a span, characters."""
+HASH_DIGITS = 32
+"""Hexadecimal digits of a hashed request id."""
+LAYERS_LIMIT = 256
+"""Most layer indices in one attribute."""
+
+logger = get_logger(__name__)
+
+_SCOPE = InstrumentationScope("moriio_observed", __version__)
+_NS = 1_000_000_000
+
+
+class SpanBuilder:
+    """Makes spans of records.
+
+    Args:
+        resource: Who they are from.
+        hash_ids: Whether spans carry a hash instead of the request id.
+        sampler: Gives barriers their ids.
+        offset_ns: What added to a clock reading of the records, in nanoseconds, gives the time
+            since the epoch.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        *,
+        hash_ids: bool,
+        sampler: Sampler,
+        offset_ns: Callable[[], int] = lambda: time.time_ns() - time.perf_counter_ns(),
+    ) -> None:
+        self._resource = resource
+        self._hash_ids = hash_ids
+        self._sampler = sampler
+        self._offset_ns = offset_ns
+
+    def build(self, records: Iterable[Records]) -> list[ReadableSpan]:
+        """The spans of these records; a step's barriers come after it."""
+        offset_ns = self._offset_ns()
+        spans: list[ReadableSpan] = []
+        for record in records:
+            match record:
+                case StepRecord():
+                    spans.append(self._step(record, offset_ns))
+                    spans += [self._barrier(one, record, offset_ns) for one in record.barriers]
+                case ReadRecord():
+                    spans.append(self._read(record, offset_ns))
+                case HoldRecord():
+                    spans.append(self._hold(record, offset_ns))
+        return spans
+
+    def _step(self, step: StepRecord, offset_ns: int) -> ReadableSpan:
+        timed_out = any(barrier.in_flight for barrier in step.barriers)
+        error = step.cause or ("timeout" if timed_out else "step_failed" if step.failed else None)
+        return self._span(
+            "moriio.step",
+            step.context,
+            step.parent,
+            (step.started_at, step.ended_at, offset_ns),
+            {
+                "moriio.step.number": step.number,
+                "moriio.runtime_mode": step.mode,
+                "moriio.requests": step.requests,
+                "moriio.reads": sum(barrier.reads for barrier in step.barriers),
+                "moriio.blocked_s": step.blocked_s,
+                "moriio.exposed": step.exposed,
+                "moriio.unprotected.cause": step.cause,
+            },
+            error,
+            links=step.reads,
+        )
+
+    def _barrier(self, barrier: BarrierRecord, step: StepRecord, offset_ns: int) -> ReadableSpan:
+        outcome = "timeout" if barrier.in_flight else "failed" if barrier.failed else "landed"
+        return self._span(
+            "moriio.barrier",
+            self._sampler.child(step.context),
+            step.context,
+            (barrier.started_at, barrier.started_at + barrier.waited_s, offset_ns),
+            {
+                "moriio.site": barrier.site,
+                "moriio.layer": barrier.layer,
+                "moriio.reads": barrier.reads,
+                "moriio.reads.failed": barrier.failed,
+                "moriio.reads.in_flight": barrier.in_flight,
+                "moriio.outcome": outcome,
+            },
+            None if outcome == "landed" else outcome,
+        )
+
+    def _read(self, read: ReadRecord, offset_ns: int) -> ReadableSpan:
+        cause, certain = read.exposure or (None, False)
+        outcome = None if read.outcome in ("landed", "superseded") else read.outcome
+        return self._span(
+            "moriio.read",
+            read.context,
+            read.parent,
+            (read.started_at, read.ended_at, offset_ns),
+            {
+                "moriio.request_id": self._id(read.request_id),
+                "moriio.remote": read.remote[:ID_LIMIT],
+                "moriio.bytes": read.nbytes,
+                "moriio.layers": read.layers,
+                "moriio.outcome": read.outcome,
+                "moriio.layers.missing": read.missing[:LAYERS_LIMIT] or None,
+                "moriio.exposure.cause": cause,
+                "moriio.exposure.certainty": certainty(certain=certain) if cause else None,
+                "moriio.exposure.action": read.action,
+            },
+            # mori's code says more than that it failed.
+            cause or next(iter(read.errors), outcome),
+            kind=SpanKind.CLIENT,
+            links=read.steps,
+        )
+
+    def _hold(self, hold: HoldRecord, offset_ns: int) -> ReadableSpan:
+        return self._span(
+            "moriio.hold",
+            hold.context,
+            hold.parent,
+            (hold.started_at, hold.ended_at, offset_ns),
+            {
+                "moriio.request_id": self._id(hold.request_id),
+                "moriio.blocks": hold.blocks,
+                "moriio.outcome": hold.outcome,
+            },
+            None if hold.outcome == "released" else hold.outcome,
+        )
+
+    def _id(self, request_id: str) -> str:
+        if self._hash_ids:
+            return hashlib.sha256(request_id.encode()).hexdigest()[:HASH_DIGITS]
+        return request_id[:ID_LIMIT].encode("unicode_escape").decode()
+
+    def _span(
+        self,
+        name: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        times: tuple[float, float, int],
+        attributes: Mapping[str, Any],
+        error: str | None,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Iterable[SpanContext] = (),
+    ) -> ReadableSpan:
+        started_at, ended_at, offset_ns = times
+        given = {key: value for key, value in attributes.items() if value is not None}
+        if error is not None:
+            given["error.type"] = error
+        return ReadableSpan(
+            name,
+            context=_context(context),
+            parent=None if parent is None else _context(parent),
+            resource=self._resource,
+            attributes=given,
+            links=[Link(_context(link)) for link in links],
+            kind=kind,
+            instrumentation_scope=_SCOPE,
+            status=Status(StatusCode.UNSET if error is None else StatusCode.ERROR, error),
+            start_time=round(started_at * _NS) + offset_ns,
+            end_time=round(ended_at * _NS) + offset_ns,
+        )
+
+
+def _context(context: SpanContext) -> OTelContext:
+    return OTelContext(
+        context.trace_id,
+        context.span_id,
+        is_remote=False,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+
+
+class TraceOutlet:
+    """The way out of spans, for a `Sender`.
+
+    Args:
+        queue: Where the records wait.
+        builder: Makes them spans.
+        exporter: Made when the first is sent.
+        interval_s: How long a record waits at most, seconds.
+        batch: How many records are sent in one call.
+    """
+
+    signal = "traces"
+
+    def __init__(
+        self,
+        queue: SpanQueue,
+        builder: SpanBuilder,
+        exporter: Callable[[], SpanExporter],
+        *,
+        interval_s: float,
+        batch: int,
+    ) -> None:
+        self.interval_s = interval_s
+        self._queue = queue
+        self._builder = builder
+        self._make_exporter = exporter
+        self._exporter: SpanExporter | None = None
+        self._batch = batch
+
+    def flush(self) -> int | None:
+        """Send what waits; return how many spans were lost, None if there were none to send."""
+        waiting = len(self._queue)
+        if not waiting:
+            return None
+        if self._exporter is None:
+            self._exporter = self._make_exporter()
+        lost = 0
+        # What comes meanwhile waits for the next call, so that this one ends.
+        for _ in range(-(-waiting // self._batch)):
+            spans = self._builder.build(self._queue.take(self._batch))
+            lost += self._lost(self._exporter, spans)
+        return lost
+
+    def close(self, timeout_s: float) -> None:  # noqa: ARG002  (the exporter's takes no time)
+        """Give the connection up."""
+        if self._exporter is not None:
+            self._exporter.shutdown()
+
+    def _lost(self, exporter: SpanExporter, spans: list[ReadableSpan]) -> int:
+        try:
+            result = exporter.export(spans)
+        except Exception:
+            # Raised to nobody, or the spans of other batches would not be counted.
+            logger.exception("An exporter of spans failed")
+            return len(spans)
+        return 0 if result is SpanExportResult.SUCCESS else len(spans)

@@ -1,0 +1,1 @@
+"""Traces without a backend: a local receiver of spans, and a look at them in the terminal."""
