@@ -12,7 +12,7 @@ help:
 	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
 	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
 	@echo 'make lint           format, style, types, generated documents, scripts'
-	@echo 'make bench          the benchmarks'
+	@echo 'make bench          the benchmarks; DEAD=1: a real pair under load whose collector is dead'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
 setup:
@@ -39,7 +39,7 @@ lint: setup
 	else echo 'shellcheck is not installed: the scripts were checked by bash -n alone'; fi
 
 bench: setup
-	$(PYTHON_BIN) -m benchmarks $(ARGS)
+	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(DEAD)),.dead_collector) $(ARGS)
 
 mutate: setup
 	$(PYTHON_BIN) -m scripts.mutate $(ARGS)

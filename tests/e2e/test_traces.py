@@ -20,12 +20,12 @@ from moriio_observed.demo.pair import Fleet, Pair
 from moriio_observed.demo.phases import HUNG_READ
 from moriio_observed.demo.server import ServerSettings, transfer_config
 from moriio_observed.demo.workload import prompts
-from tests.e2e import rotel
+from tests.e2e import otlp_collector
 from tests.unit.collectors import Collector, GrpcCollector
 
 SLOW_LAYER = 2
 SLOW_S = 0.6
-ONE_SLOW_LAYER = {"rules": [{"layers": [SLOW_LAYER], "delay_ms": SLOW_S * 1000}]}
+ONE_SLOW_LAYER = {"rules": [{"layers": [SLOW_LAYER], "latency_s": SLOW_S}]}
 WAIT_S = 60.0
 CLIENT = "client"
 
@@ -118,7 +118,9 @@ def sink() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def collector(fleet: Fleet, sink: Collector, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return rotel.start(fleet, sink.endpoint, tmp_path_factory.mktemp("rotel") / "rotel.log")
+    return otlp_collector.start(
+        fleet, sink.endpoint, tmp_path_factory.mktemp("rotel") / "rotel.log"
+    )
 
 
 @pytest.fixture
