@@ -12,7 +12,6 @@ import math
 import statistics
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from moriio_observed.demo.client import PairClient
@@ -27,6 +26,7 @@ from tests.faults.levels import MEMORY_SLACK_MIB, Level, level
 BUILD = Path(__file__).parents[1] / "build" / "dead-collector"
 AT_ONCE, TOKENS = 16, 64
 TURN_S = 15.0
+EVERYTHING = {"otlp": {"sample_ratio": 1}}
 REACHED, WIDTH = 0.99, 0.04
 T_95 = 2.0
 """Student's t for 95 % and the number of turns here, rounded up."""
@@ -70,13 +70,12 @@ def run(fleet: Fleet, minutes: float) -> list[str]:
     config = transfer_config("kv_consumer", connector=BARE)
     bare = fleet.start("decode-bare", ServerSettings(config, env=STEADY), core=1)
     observed = fleet.start(
-        "decode", ServerSettings(transfer_config("kv_consumer"), env=dead_end()), core=1
+        "decode",
+        ServerSettings(transfer_config("kv_consumer", observed=EVERYTHING), env=dead_end()),
+        core=1,
     )
     fleet.wait_ready(prefill, bare, observed)
-    sides = [
-        PairClient(prefill.ports, bare.ports),
-        replace(PairClient(prefill.ports, observed.ports), traced=True),
-    ]
+    sides = [PairClient(prefill.ports, one.ports) for one in (bare, observed)]
     for number, side in enumerate(sides):
         turn(side, 1_000_000 * (number + 1))
     before = level(observed)
