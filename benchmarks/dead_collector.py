@@ -28,8 +28,6 @@ AT_ONCE, TOKENS = 16, 64
 TURN_S = 15.0
 EVERYTHING = {"otlp": {"sample_ratio": 1}}
 REACHED, WIDTH = 0.99, 0.04
-T_95 = 2.0
-"""Student's t for 95 % and the number of turns here, rounded up."""
 # oneDNN would keep what it compiles for each new length of a prompt.
 STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
 
@@ -53,6 +51,11 @@ def turn(client: PairClient, seed: int) -> float:
                 raise DemoError(f"a request failed: {answer.error}")
             tokens += len(answer.tokens)
     return tokens / (time.monotonic() - started)
+
+
+def student_t(samples: int) -> float:
+    """Student's t for a two-sided 95 % interval, rounded up."""
+    return 2.27 if samples < 30 else 2.05
 
 
 def dead_end() -> dict[str, str]:
@@ -95,7 +98,7 @@ def run(fleet: Fleet, minutes: float) -> list[str]:
 def judge(ratios: list[float], before: Level, after: Level, observed: Server) -> list[str]:
     """Say what came of it; give what is over budget."""
     mean = statistics.fmean(ratios)
-    half = T_95 * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    half = student_t(len(ratios)) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     grown = after.memory_mib - before.memory_mib
     dropped = scrape(observed.ports.url).total("moriio_telemetry_dropped_total", signal="traces")
     say(

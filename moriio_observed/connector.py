@@ -95,7 +95,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         self._statistics = Containment(self._aggregate, "its gauges stand still.")
         self._peers = Containment(self._aggregate, "peer failures are no longer counted.")
         self._sending = Containment(self._aggregate, "only vLLM's own /metrics tells of it.")
-        self._sending.tell(ways_out.open, _source(self._aggregate, vllm_config, settings, worker))
+        self._sending.tell(self._open_ways_out, ways_out, vllm_config, settings)
 
     def _hook(
         self,
@@ -132,6 +132,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
                 ),
                 action=policy.action,
                 spans=ways_out.steps(self._aggregate),
+                decided=self._guard.decided,
             )
             hooks.install(self._observer, self._guard, fails_steps=policy.fails_steps)
             warning = upstream.effective_warning(placement, seams.era, vllm_config)
@@ -146,6 +147,12 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             )
             logger.info(policy.sentence(timeouts.transfer_timeout))
         self._say_installed(hooks.installed())
+
+    def _open_ways_out(
+        self, ways_out: WaysOut, vllm_config: Any, settings: config.Settings
+    ) -> None:
+        worker = getattr(self, "connector_worker", None)
+        ways_out.open(_source(self._aggregate, vllm_config, settings, worker))
 
     def _stand_aside(self, seams: upstream.Seams) -> None:
         """Let vLLM reach upstream's own methods, whatever they have become."""

@@ -156,6 +156,11 @@ class Guard:
             # The first posted lands first, most likely: the last one is looked at last.
             request.open.reverse()
 
+    def decided(self, request_id: str) -> bool:
+        """Whether it has been said what becomes of a request, or nobody waits for that."""
+        request = self._requests.get(request_id)
+        return request is None or not request.waits
+
     def finished(self, request_ids: Iterable[str]) -> None:
         """The scheduler has finished these requests: it holds their blocks by itself."""
         for request_id in request_ids:

@@ -85,7 +85,7 @@ class _Step:
     loads_done: bool = False
     reads: bool = False
     cause: str | None = None
-    exposed: int = 0
+    exposed: list[str] = field(default_factory=list)
     blocked_s: float = 0.0
     exposures: list[Exposure] = field(default_factory=list)
     given_up: set[str] = field(default_factory=set)
@@ -113,6 +113,7 @@ class ReadObserver:
             (recurrent state, draft models).
         clock: A monotonic clock, seconds.
         spans: Records what is traced; None where nothing is.
+        decided: Whether it is known what becomes of a request, or a guard has yet to say.
 
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
@@ -131,6 +132,7 @@ class ReadObserver:
         hookless: Collection[str] = (),
         clock: Callable[[], float] = time.perf_counter,
         spans: StepRecorder | None = None,
+        decided: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.armed = not placement.ours
         self.placement = placement
@@ -142,10 +144,12 @@ class ReadObserver:
         self._action = action
         self._clock = clock
         self._spans = spans
+        self._decided = decided
         self._hooked: dict[str, set[str]] = {}
         self._distrusted: set[str] = set()
         self._step: _Step | None = None
         self._unrecorded: _Step | None = None
+        self._closing: list[Settled] = []
         self._steps = 0
         self._covered: list[int] | None = None
         self._news = False
@@ -161,8 +165,6 @@ class ReadObserver:
         started = self._clock()
         if self._unrecorded is not None:
             self._record_step(self._unrecorded)
-        if notes.traceparents and self._spans is not None:
-            self._spans.know(notes.traceparents)
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
         self.armed = not self.placement.ours
@@ -170,6 +172,8 @@ class ReadObserver:
             self.finish(notes.ended)
         if notes.held:
             self.ledger.hold(frozenset(notes.held))
+        if notes.traceparents and self._spans is not None:
+            self._spans.know(notes.traceparents)
         self._own(started, 0.0)
         if notes.loads_before_forward is False and self.ledger:
             return self.before_forward(step.mode)
@@ -189,11 +193,12 @@ class ReadObserver:
         request = self.ledger.post(request_id, remote, reads, nbytes=nbytes, posted_at=started_at)
         if request is None:
             return
+        step = self._step
         if self._spans is not None:
-            self._spans.posted(request)
+            waits = self.placement is not Placement.GATE and step is not None and not step.ended
+            self._spans.posted(request, in_step=waits)
         self.metrics.posted(request, post_s)
         self._news = True
-        step = self._step
         if step is not None and step.ended and request_id in (step.notes.scheduled or ()):
             # Its forward has run without what is only being read now.
             only = {request_id: 1}
@@ -274,9 +279,15 @@ class ReadObserver:
 
     def fail_step(self) -> None:
         """The step fails in its forward: nobody is served from it, so there is nothing to judge."""
-        if self._step is not None:
-            self._step.ended = self._step.failed = True
-            self.armed = not self.placement.ours
+        step = self._step
+        if step is None:
+            return
+        if not step.ended:
+            step.ended_at = self._clock()
+        step.ended = step.failed = True
+        self.armed = not self.placement.ours
+        if self._unrecorded is step:
+            self._record_step(step)
 
     @property
     def step_failed(self) -> bool:
@@ -312,14 +323,28 @@ class ReadObserver:
             for exposure in step.exposures:
                 action = self._action if exposure.request_id in recovered else "reported"
                 self._expose(exposure, action)
-            step.exposed += len(step.exposures)
+            step.exposed += [exposure.request_id for exposure in step.exposures]
             step.exposures.clear()
         if self._unrecorded is not None and self._unrecorded.ended:
             self._record_step(self._unrecorded)
-        for settled in closed:
-            self._close_span(settled)
+        if self._spans is not None:
+            self._closing += closed
+            if self._closing:
+                self.close_spans()
         self._own(started, 0.0)
         return aborted
+
+    def close_spans(self) -> None:
+        """Record the reads whose accounts were closed and of which all is known."""
+        closing, self._closing = self._closing, []
+        for settled in closing:
+            if not self._decided(settled.request.request_id):
+                self._closing.append(settled)
+                continue
+            errors = _codes(settled.failed)
+            outcome = "failed" if errors else "aborted" if settled.aborted else "landed"
+            if self._spans is not None:
+                self._spans.read_ended(settled.request, outcome, errors)
 
     def let_run(self, request_ids: Collection[str]) -> None:
         """The guard has seen all reads of these requests land."""
@@ -493,6 +518,8 @@ class ReadObserver:
             return
         self._news = True
         step.exposures += verdict.exposures
+        if verdict.exposures and self._spans is not None:
+            self._unrecorded = step
         self.metrics.unlanded(verdict)
         if step.cause is None:
             step.cause = verdict.cause
@@ -525,17 +552,10 @@ class ReadObserver:
             ended_at=self._clock() if step.ended_at is None else step.ended_at,
             mode=step.mode,
             blocked_s=step.blocked_s,
-            exposed=step.exposed,
+            exposed=tuple(step.exposed),
             cause=step.cause,
-            failed=step.ended_at is None,
+            failed=step.failed or step.ended_at is None,
         )
-
-    def _close_span(self, settled: Settled) -> None:
-        if self._spans is None:
-            return
-        errors = _codes(settled.failed)
-        outcome = "failed" if errors else "aborted" if settled.aborted else "landed"
-        self._spans.read_ended(settled.request, outcome, errors)
 
     def _count_late(self, late: LateReads) -> None:
         if late.late or late.held or late.failed or late.expired:

@@ -179,19 +179,20 @@ class SchedulerSide(upstream.MoRIIOConnector):
         overdue = None
         if self._known:
             overdue = self._scheduling.tell(self._overdue, connector_output)
-        if self._holds is not None:
-            self._holds.ended(connector_output.finished_sending or (), "released")
         super().update_connector_output(connector_output)
+        expired: set[str] = set()
         if overdue:
-            self._scheduling.tell(self._note_expired, overdue)
+            expired = self._scheduling.tell(self._note_expired, overdue) or expired
+        if self._holds is not None:
+            self._holds.ended(expired, "expired")
+            self._holds.ended(connector_output.finished_sending or (), "released")
 
     def _overdue(self, connector_output: Any) -> set[str]:
         released = connector_output.finished_sending or ()
         return upstream.overdue_sends(self.connector_scheduler).difference(released)
 
-    def _note_expired(self, overdue: set[str]) -> None:
+    def _note_expired(self, overdue: set[str]) -> set[str]:
         expired = overdue.difference(upstream.held_sends(self.connector_scheduler))
         self._aggregate.counter("deferred_sends_expired_total").inc(len(expired))
-        if self._holds is not None:
-            self._holds.ended(expired, "expired")
         self._news = self._news or bool(expired)
+        return expired

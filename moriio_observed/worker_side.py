@@ -79,6 +79,14 @@ class WorkerSide(upstream.MoRIIOConnector):
         Raises:
             TransferError: Where upstream fails the step rather than run its forward.
         """
+        try:
+            self._start_load(forward_context, **kwargs)
+        except upstream.TransferError:
+            if self._observer is not None:
+                self._observer.fail_step()
+            raise
+
+    def _start_load(self, forward_context: Any, **kwargs: Any) -> None:
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None or hooks.broken:
             super().start_load_kv(forward_context, **kwargs)
@@ -196,6 +204,8 @@ class WorkerSide(upstream.MoRIIOConnector):
             hooks.tell(observer.given_up, given_up.request_id, given_up.cause, given_up.layers)
             # Whatever upstream has seen of it: it shall neither report nor release it once more.
             hooks.abandon(given_up.request_id)
+        if self._guard.waits:
+            hooks.tell(observer.close_spans)
         return turn.arrived
 
     def get_block_ids_with_load_errors(self) -> Any:

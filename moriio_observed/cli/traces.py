@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -213,10 +213,16 @@ def _by_id(summaries: list[Summary], text: str) -> Summary:
 
 
 def _by_request(summaries: list[Summary], text: str) -> Summary:
-    for summary in reversed(summaries):
-        # vLLM adds to the client's id before and behind.
-        if text and any(text in known or known in text for known in summary.request_ids):
-            return summary
+    # vLLM adds to the client's id before and behind, so what is asked for has more, or less.
+    matches: tuple[Callable[[str], bool], ...] = (
+        lambda known: known == text,
+        lambda known: text in known,
+        lambda known: known in text,
+    )
+    for matching in matches if text else ():
+        for summary in reversed(summaries):
+            if any(map(matching, summary.request_ids)):
+                return summary
     raise TracesError(
         f"no span here names request {safe(text, 80)}: it was not sampled, not sent here, or is too"
         " old; and with otlp.hash_request_ids spans only carry hashes"

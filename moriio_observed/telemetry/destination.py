@@ -258,7 +258,7 @@ class Identity:
     Attributes:
         role: What the engine's ``kv_role`` says.
         tp_rank: The TP rank; empty where there is none, as in a scheduler.
-        engine: The engine's id.
+        engine: The engine's index in its data-parallel deployment.
         model: The model's name.
         vllm_version: Version of vLLM.
         mori_version: Version of mori; empty where it has none.
@@ -299,13 +299,13 @@ def resource(identity: Identity) -> Resource:
     }
     given = OTELResourceDetector().detect().attributes
     part = f"{pid}.{identity.tp_rank or 'scheduler'}"
-    own_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}:{part}"))
     given_id = given.get("service.instance.id")
     return OTelResource(
         {
             **{name: value for name, value in ours.items() if value},
             "process.pid": pid,
             **given,
-            "service.instance.id": f"{given_id}.{part}" if given_id else own_id,
+            # Containers on one host's network have its name, and likely the same process ids.
+            "service.instance.id": f"{given_id}.{part}" if given_id else str(uuid.uuid4()),
         }
     )

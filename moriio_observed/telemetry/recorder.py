@@ -49,9 +49,13 @@ class _OpenRead:
     steps: list[SpanContext] = field(default_factory=list)
     kept: bool = False
     seen_at: float | None = None
-    exposure: tuple[str, bool] | None = None
-    layers: tuple[int, ...] = ()
+    exposure: Exposure | None = None
     action: str | None = None
+
+    @property
+    def link(self) -> SpanContext | None:
+        """What a step links to: a span that somebody keeps."""
+        return self.context if self.kept else self.parent
 
 
 class StepRecorder:
@@ -98,17 +102,23 @@ class StepRecorder:
             self._parents.pop(request_id, None)
 
     @contained
-    def posted(self, request: RequestReads) -> None:
-        """The reads of a request were posted."""
+    def posted(self, request: RequestReads, *, in_step: bool) -> None:
+        """The reads of a request were posted.
+
+        Args:
+            request: They.
+            in_step: Whether the step that runs may wait for them.
+        """
         request_id = request.request_id
         if (earlier := self._open.pop(request_id, None)) is not None:
             self._close(earlier, "superseded", ())
         text = self._parents.pop(request_id, None)
         parent = parse_traceparent(text) if text else None
-        context = self._sampler.child(parent)
-        opened = _OpenRead(context, parent, request, kept=context.sampled)
-        self._open[request_id] = self._in_step[request_id] = opened
-        self._keeping = self._keeping or opened.kept
+        context = self._sampler.child(parent, request_id)
+        opened = self._open[request_id] = _OpenRead(context, parent, request, kept=context.sampled)
+        if in_step:
+            self._in_step[request_id] = opened
+            self._keeping = self._keeping or opened.kept
 
     @contained
     def barrier(
@@ -116,7 +126,7 @@ class StepRecorder:
     ) -> SpanContext | None:
         """A barrier call has ended.
 
-        Returns the span of a request that has waited in it, if that is kept, for an exemplar.
+        Returns the span of a request that has waited in it and is kept, for an exemplar.
         """
         first = covered[0]
         self._barriers.append((ended_at, outcome, site, first.layer, len(covered)))
@@ -127,8 +137,10 @@ class StepRecorder:
             self._waited(
                 {read.request.request_id for read in covered}, ended_at, remarkable=remarkable
             )
-        waited = self._open.get(first.request.request_id)
-        return waited.context if waited is not None and waited.kept else None
+        if not self._keeping:
+            return None
+        waiting = (self._open.get(read.request.request_id) for read in covered)
+        return next((one.context for one in waiting if one is not None and one.kept), None)
 
     @contained
     def let_run(self, request_ids: Iterable[str]) -> None:
@@ -143,7 +155,8 @@ class StepRecorder:
     def _waited(self, request_ids: set[str], ended_at: float, *, remarkable: bool) -> None:
         for request_id in request_ids:
             if (waiting := self._open.get(request_id)) is not None:
-                waiting.seen_at = ended_at
+                # What has landed is not among the open ones any more.
+                waiting.seen_at = None if waiting.request.open else ended_at
                 waiting.kept = waiting.kept or remarkable
                 self._in_step[request_id] = waiting
                 self._keeping = self._keeping or waiting.kept
@@ -154,8 +167,7 @@ class StepRecorder:
         found = self._open.get(exposure.request_id)
         if found is not None:
             found.kept = True
-            found.exposure = (exposure.cause, exposure.certain)
-            found.layers = exposure.layers
+            found.exposure = exposure
             found.action = action
 
     @contained
@@ -167,7 +179,7 @@ class StepRecorder:
         ended_at: float,
         mode: str,
         blocked_s: float,
-        exposed: int,
+        exposed: tuple[str, ...],
         cause: str | None,
         failed: bool,
     ) -> None:
@@ -176,7 +188,8 @@ class StepRecorder:
         in_step, self._in_step = list(self._in_step.values()), {}
         self._keeping = False
         kept = [read for read in in_step if read.kept]
-        if not (kept or exposed or cause or failed):
+        # That an exposed request decodes on is no news.
+        if not (kept or exposed or failed):
             return
         # One trace holds the request, its read and the step it has waited in; of several requests
         # those that are kept come first, and each is linked to.
@@ -188,7 +201,7 @@ class StepRecorder:
             StepRecord(
                 context=context,
                 parent=parent,
-                reads=tuple(read.context for read in in_step),
+                links=tuple(link for read in in_step if (link := read.link) is not None),
                 number=number,
                 started_at=started_at,
                 ended_at=ended_at,
@@ -199,7 +212,9 @@ class StepRecorder:
                 exposed=exposed,
                 cause=cause,
                 failed=failed,
-            )
+            ),
+            # The engine may be about to end.
+            urgent=failed,
         )
 
     @contained
@@ -233,7 +248,7 @@ class StepRecorder:
                 ended_at=self._clock() if seen_at is None else seen_at,
                 outcome=outcome,
                 errors=errors,
-                missing=tuple(sorted(missing.union(read.layers))),
+                missing=tuple(sorted(missing)),
                 exposure=read.exposure,
                 action=read.action,
             )

@@ -1,13 +1,15 @@
 """What the hot path keeps of a step for its spans: tuples of plain values and clock readings.
 
 Times are readings of ``time.perf_counter``, seconds. Spans are built from these on another thread.
-Pure: it imports nothing but the standard library.
+Pure: no OpenTelemetry here.
 """
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+
+from moriio_observed.reads import Exposure
 
 __all__ = [
     "BarrierRecord",
@@ -63,7 +65,8 @@ class StepRecord(NamedTuple):
     Attributes:
         context: The step's own span.
         parent: The span it is a child of: that of a request read in it; None for a root.
-        reads: The spans of the requests' reads it links to.
+        links: Of each request that was read in it the read's span, if that is kept, else the
+            caller's.
         number: The step's number since start.
         started_at: When its metadata were bound.
         ended_at: When its forward had ended on the host.
@@ -71,14 +74,14 @@ class StepRecord(NamedTuple):
         requests: How many requests were read, or waited for, in it.
         blocked_s: Seconds in barriers.
         barriers: Its barrier calls, in order.
-        exposed: How many requests were first exposed in it.
+        exposed: The requests first exposed in it.
         cause: Why it was unprotected; None for a protected step.
         failed: Whether vLLM failed the step, so that nothing was served from it.
     """
 
     context: SpanContext
     parent: SpanContext | None
-    reads: tuple[SpanContext, ...]
+    links: tuple[SpanContext, ...]
     number: int
     started_at: float
     ended_at: float
@@ -86,9 +89,14 @@ class StepRecord(NamedTuple):
     requests: int
     blocked_s: float
     barriers: tuple[BarrierRecord, ...]
-    exposed: int
+    exposed: tuple[str, ...]
     cause: str | None
     failed: bool
+
+    @property
+    def spans(self) -> int:
+        """How many spans it becomes."""
+        return 1 + len(self.barriers)
 
 
 class ReadRecord(NamedTuple):
@@ -107,7 +115,7 @@ class ReadRecord(NamedTuple):
         outcome: ``landed``, ``failed``, ``aborted`` or ``superseded``.
         errors: mori's status codes of the failed reads.
         missing: Indices of the layers that did not land.
-        exposure: Why the request was exposed or given up, and whether certainly; None if not.
+        exposure: That the request was exposed, or given up before it could be; None if not.
         action: What became of it then.
     """
 
@@ -123,8 +131,13 @@ class ReadRecord(NamedTuple):
     outcome: str
     errors: tuple[str, ...]
     missing: tuple[int, ...]
-    exposure: tuple[str, bool] | None
+    exposure: Exposure | None
     action: str | None
+
+    @property
+    def spans(self) -> int:
+        """How many spans it becomes."""
+        return 1
 
 
 class HoldRecord(NamedTuple):
@@ -147,6 +160,11 @@ class HoldRecord(NamedTuple):
     started_at: float
     ended_at: float
     outcome: str
+
+    @property
+    def spans(self) -> int:
+        """How many spans it becomes."""
+        return 1
 
 
 def parse_traceparent(text: str) -> SpanContext | None:

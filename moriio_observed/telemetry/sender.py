@@ -25,6 +25,10 @@ _EXPORTER_LOGGERS = (
 )
 _LONGEST_REASON = 500
 
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
+"""How long nothing is sent after a first failure, and after many, seconds."""
+_MOST_DOUBLINGS = 16
+
 
 class Outlet(Protocol):
     """One signal's way out.
@@ -78,6 +82,8 @@ class Sender:
         self._lost = {signal: Counter() for signal in self._outlets}
         self._errors = {signal: Counter() for signal in self._outlets}
         self._said: set[str] = set()
+        self._failures = dict.fromkeys(self._outlets, 0)
+        self._not_before = dict.fromkeys(self._outlets, 0.0)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._started = False
         self._ends_at: float | None = None
@@ -119,11 +125,12 @@ class Sender:
                 called = self._calls.get(timeout=max(0.0, due[signal] - time.monotonic()))
             except Empty:
                 self._flush(self._outlets[signal])
-                due[signal] = time.monotonic() + self._outlets[signal].interval_s
+                next_s = time.monotonic() + self._outlets[signal].interval_s
+                due[signal] = max(next_s, self._not_before[signal])
             else:
                 if called is not None:
                     # Not before one that is overdue: else a full queue would keep all others back.
-                    due[called] = min(due[called], time.monotonic())
+                    due[called] = min(due[called], max(time.monotonic(), self._not_before[called]))
         for outlet in self._outlets.values():
             if time.monotonic() < self._ends_at:
                 self._flush(outlet)
@@ -145,10 +152,19 @@ class Sender:
         rejected = self._rejected(signal)
         self._lost[signal].inc((lost or 0) + rejected)
         if error is not None or lost or rejected:
+            self._put_off(outlet)
             self._say(signal, hearing.reason(error, rejected))
-        elif lost is not None and signal in self._said:
+        elif lost is not None and self._failures[signal]:
+            self._failures[signal] = 0
             self._said.remove(signal)
             logger.info("OTLP %s go out again", signal)
+
+    def _put_off(self, outlet: Outlet) -> None:
+        """Try ever more seldom while it fails: what is made in vain takes time from the steps."""
+        failures = self._failures[outlet.signal]
+        self._failures[outlet.signal] = failures + 1
+        wait_s = min(outlet.interval_s, FIRST_WAIT_S) * 2 ** min(failures, _MOST_DOUBLINGS)
+        self._not_before[outlet.signal] = time.monotonic() + min(wait_s, LONGEST_WAIT_S)
 
     def _say(self, signal: str, reason: str) -> None:
         if signal not in self._said:

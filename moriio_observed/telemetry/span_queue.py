@@ -6,6 +6,7 @@ before. What is not kept is not queued. Pure: no OpenTelemetry here.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import deque
 from collections.abc import Callable
@@ -33,12 +34,22 @@ class Sampler:
         # A generator of our own, seeded by the system.
         self._bits = bits or random.Random().getrandbits  # noqa: S311  (unique, not secret)
 
-    def child(self, parent: SpanContext | None) -> SpanContext:
-        """A new span in the trace of `parent`, or in one of its own."""
+    def child(self, parent: SpanContext | None, request_id: str | None = None) -> SpanContext:
+        """A new span.
+
+        Args:
+            parent: In whose trace; None: in one of its own.
+            request_id: The request this trace of its own is of: every rank that reads for it gives
+                it the same trace.
+        """
         span_id = self._bits(64) or 1
         if parent is not None:
             return SpanContext(parent.trace_id, span_id, parent.sampled)
-        trace_id = self._bits(128) or 1
+        if request_id is None:
+            trace_id = self._bits(128) or 1
+        else:
+            digest = hashlib.sha256(request_id.encode(errors="replace")).digest()
+            trace_id = int.from_bytes(digest[:16])
         # As OpenTelemetry's ratio sampler does.
         return SpanContext(trace_id, span_id, trace_id & _LOW_64_BITS < self._below)
 
@@ -48,8 +59,8 @@ class SpanQueue:
 
     Args:
         limit: How many records it holds at most.
-        dropped: Counts those that did not fit.
-        wake: Called when it is half full.
+        dropped: Counts the spans of those that did not fit.
+        wake: Called when it is half full, or something is urgent.
     """
 
     def __init__(self, limit: int, dropped: Counter, wake: Callable[[], None]) -> None:
@@ -61,14 +72,14 @@ class SpanQueue:
     def __len__(self) -> int:
         return len(self._records)
 
-    def put(self, record: Records) -> None:
-        """Add a record, or count it."""
+    def put(self, record: Records, *, urgent: bool = False) -> None:
+        """Add a record, or count it; one that is urgent shall leave at once."""
         waiting = len(self._records)
         if waiting >= self._limit:
-            self._dropped.inc()
+            self._dropped.inc(record.spans)
             return
         self._records.append(record)
-        if 2 * (waiting + 1) >= self._limit:
+        if urgent or 2 * (waiting + 1) >= self._limit:
             self._wake()
 
     def take(self, most: int) -> list[Records]:

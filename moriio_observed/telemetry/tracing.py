@@ -37,6 +37,8 @@ ID_LIMIT = 512
 """Longest request id in a span, characters."""
 HASH_DIGITS = 32
 """Hexadecimal digits of a hashed request id."""
+IDS_LIMIT = 16
+"""Most request ids in one attribute."""
 LAYERS_LIMIT = 256
 """Most layer indices in one attribute."""
 
@@ -70,20 +72,17 @@ class SpanBuilder:
         self._sampler = sampler
         self._offset_ns = offset_ns
 
-    def build(self, records: Iterable[Records]) -> list[ReadableSpan]:
-        """The spans of these records; a step's barriers come after it."""
+    def build(self, record: Records) -> list[ReadableSpan]:
+        """The spans of a record; a step's barriers come after it."""
         offset_ns = self._offset_ns()
-        spans: list[ReadableSpan] = []
-        for record in records:
-            match record:
-                case StepRecord():
-                    spans.append(self._step(record, offset_ns))
-                    spans += [self._barrier(one, record, offset_ns) for one in record.barriers]
-                case ReadRecord():
-                    spans.append(self._read(record, offset_ns))
-                case HoldRecord():
-                    spans.append(self._hold(record, offset_ns))
-        return spans
+        match record:
+            case StepRecord():
+                barriers = (self._barrier(one, record, offset_ns) for one in record.barriers)
+                return [self._step(record, offset_ns), *barriers]
+            case ReadRecord():
+                return [self._read(record, offset_ns)]
+            case HoldRecord():
+                return [self._hold(record, offset_ns)]
 
     def _step(self, step: StepRecord, offset_ns: int) -> ReadableSpan:
         timed_out = any(barrier.in_flight for barrier in step.barriers)
@@ -99,11 +98,13 @@ class SpanBuilder:
                 "moriio.requests": step.requests,
                 "moriio.reads": sum(barrier.reads for barrier in step.barriers),
                 "moriio.blocked_s": step.blocked_s,
-                "moriio.exposed": step.exposed,
+                "moriio.exposed": len(step.exposed),
+                "moriio.exposed.request_ids": tuple(map(self._id, step.exposed[:IDS_LIMIT]))
+                or None,
                 "moriio.unprotected.cause": step.cause,
             },
             error,
-            links=step.reads,
+            links=step.links,
         )
 
     def _barrier(self, barrier: BarrierRecord, step: StepRecord, offset_ns: int) -> ReadableSpan:
@@ -125,7 +126,8 @@ class SpanBuilder:
         )
 
     def _read(self, read: ReadRecord, offset_ns: int) -> ReadableSpan:
-        cause, certain = read.exposure or (None, False)
+        exposure = read.exposure
+        cause = None if exposure is None else exposure.cause
         outcome = None if read.outcome in ("landed", "superseded") else read.outcome
         return self._span(
             "moriio.read",
@@ -134,17 +136,18 @@ class SpanBuilder:
             (read.started_at, read.ended_at, offset_ns),
             {
                 "moriio.request_id": self._id(read.request_id),
-                "moriio.remote": read.remote[:ID_LIMIT],
+                "moriio.remote": _shown(read.remote),
                 "moriio.bytes": read.nbytes,
                 "moriio.layers": read.layers,
                 "moriio.outcome": read.outcome,
                 "moriio.layers.missing": read.missing[:LAYERS_LIMIT] or None,
                 "moriio.exposure.cause": cause,
-                "moriio.exposure.certainty": certainty(certain=certain) if cause else None,
+                "moriio.exposure.certainty": exposure and certainty(certain=exposure.certain),
+                "moriio.exposure.layers": exposure and exposure.layers[:LAYERS_LIMIT],
                 "moriio.exposure.action": read.action,
             },
             # mori's code says more than that it failed.
-            cause or next(iter(read.errors), outcome),
+            next(iter(read.errors), cause or outcome),
             kind=SpanKind.CLIENT,
             links=read.steps,
         )
@@ -165,8 +168,9 @@ class SpanBuilder:
 
     def _id(self, request_id: str) -> str:
         if self._hash_ids:
-            return hashlib.sha256(request_id.encode()).hexdigest()[:HASH_DIGITS]
-        return request_id[:ID_LIMIT].encode("unicode_escape").decode()
+            digest = hashlib.sha256(request_id.encode(errors="replace"))
+            return digest.hexdigest()[:HASH_DIGITS]
+        return _shown(request_id)
 
     def _span(
         self,
@@ -199,6 +203,11 @@ class SpanBuilder:
         )
 
 
+def _shown(text: str) -> str:
+    """Text that came from outside, cut and escaped."""
+    return text[:ID_LIMIT].encode("unicode_escape").decode()
+
+
 def _context(context: SpanContext) -> OTelContext:
     return OTelContext(
         context.trace_id,
@@ -216,7 +225,7 @@ class TraceOutlet:
         builder: Makes them spans.
         exporter: Made when the first is sent.
         interval_s: How long a record waits at most, seconds.
-        batch: How many records are sent in one call.
+        batch: How many spans are sent in one call at most.
     """
 
     signal = "traces"
@@ -238,7 +247,10 @@ class TraceOutlet:
         self._batch = batch
 
     def flush(self) -> int | None:
-        """Send what waits; return how many spans were lost, None if there were none to send."""
+        """Send what waits, up to a batch that cannot be sent; the others go on waiting.
+
+        Returns how many spans were lost, None if there were none to send.
+        """
         waiting = len(self._queue)
         if not waiting:
             return None
@@ -246,9 +258,18 @@ class TraceOutlet:
             self._exporter = self._make_exporter()
         lost = 0
         # What comes meanwhile waits for the next call, so that this one ends.
-        for _ in range(-(-waiting // self._batch)):
-            spans = self._builder.build(self._queue.take(self._batch))
-            lost += self._lost(self._exporter, spans)
+        while waiting > 0 and not lost:
+            spans: list[ReadableSpan] = []
+            while waiting > 0 and len(spans) < self._batch:
+                [record] = self._queue.take(1)
+                waiting -= 1
+                try:
+                    spans += self._builder.build(record)
+                except Exception:
+                    logger.exception("What was recorded could not be made a span")
+                    lost += record.spans
+            for start in range(0, len(spans), self._batch):
+                lost += self._lost(self._exporter, spans[start : start + self._batch])
         return lost
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002  (the exporter's takes no time)
@@ -259,8 +280,7 @@ class TraceOutlet:
     def _lost(self, exporter: SpanExporter, spans: list[ReadableSpan]) -> int:
         try:
             result = exporter.export(spans)
-        except Exception:
-            # Raised to nobody, or the spans of other batches would not be counted.
-            logger.exception("An exporter of spans failed")
+        except Exception as error:
+            logger.debug("An exporter of spans has failed", exc_info=error)
             return len(spans)
         return 0 if result is SpanExportResult.SUCCESS else len(spans)

@@ -58,6 +58,16 @@ def _fact(template: str, *keys: str, unless: tuple[object, ...] = ()) -> Callabl
     return say
 
 
+def _count(noun: str, key: str) -> Callable[[Span], str]:
+    """How many, in words."""
+
+    def say(span: Span) -> str:
+        value = span.attributes.get(key)
+        return "" if value is None else f"{safe(value, LONGEST_FACT)} {noun}{'s' * (value != 1)}"
+
+    return say
+
+
 def _time(template: str, key: str) -> Callable[[Span], str]:
     def say(span: Span) -> str:
         value = span.attributes.get(key)
@@ -80,13 +90,13 @@ _FACTS: dict[str, tuple[Callable[[Span], str], ...]] = {
         _time("blocked {}", "moriio.blocked_s"),
         _fact("{} exposed", "moriio.exposed", unless=(0, False)),
         _fact("unprotected: {}", "moriio.unprotected.cause"),
-        _fact("{} reads", "moriio.reads"),
-        _fact("{} requests", "moriio.requests"),
+        _count("read", "moriio.reads"),
+        _count("request", "moriio.requests"),
         _fact("mode {}", "moriio.runtime_mode"),
         _role,
     ),
     BARRIER: (
-        _fact("{} reads", "moriio.reads"),
+        _count("read", "moriio.reads"),
         _fact("{} failed", "moriio.reads.failed", unless=(0,)),
         _fact("{} in flight", "moriio.reads.in_flight", unless=(0,)),
     ),
@@ -100,10 +110,10 @@ _FACTS: dict[str, tuple[Callable[[Span], str], ...]] = {
         _fact("layers {} did not land", "moriio.layers.missing"),
         _fact("{}", "moriio.request_id"),
         _size,
-        _fact("{} layers", "moriio.layers"),
+        _count("layer", "moriio.layers"),
         _fact("from {}", "moriio.remote"),
     ),
-    HOLD: (_fact("{}", "moriio.request_id"), _fact("{} blocks", "moriio.blocks"), _role),
+    HOLD: (_fact("{}", "moriio.request_id"), _count("block", "moriio.blocks"), _role),
     "llm_request": (
         _fact("{}", "gen_ai.request.id"),
         _time("first token {}", "gen_ai.latency.time_to_first_token"),

@@ -33,6 +33,7 @@ SUITES = (
     "tests/contract/on_each/test_own_errors.py",
     "tests/contract/on_each/test_prefix_cache.py",
     "tests/contract/on_each/test_hooks.py",
+    "tests/contract/on_each/test_traces.py",
     "tests/contract/on_each/test_known.py",
     "tests/contract/on_each/test_names.py",
     "tests/contract/on_each/test_multi_connector.py",

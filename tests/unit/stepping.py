@@ -27,6 +27,7 @@ class Worker:
         spans: Callable[[FakeClock, Aggregate], StepRecorder] | None = None,
     ) -> None:
         self.clock = FakeClock()
+        self.undecided: set[str] = set()
         self.aggregate = Aggregate(source="rank 0", clock=self.clock)
         ledger = ReadLedger()
         self.observer = ReadObserver(
@@ -39,6 +40,7 @@ class Worker:
             hookless=tuple(hookless),
             clock=self.clock,
             spans=None if spans is None else spans(self.clock, self.aggregate),
+            decided=lambda request_id: request_id not in self.undecided,
         )
         self.requests: list[str] = []
 

@@ -270,13 +270,9 @@ def test_the_resource_tells_this_process_from_others() -> None:
     }
 
 
-def test_the_instance_is_the_same_all_through_a_process_and_another_in_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ours = resource(IDENTITY).attributes["service.instance.id"]
-    assert resource(IDENTITY).attributes["service.instance.id"] == ours
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert resource(IDENTITY).attributes["service.instance.id"] != ours
+def test_two_that_send_from_one_host_and_process_id_are_two_instances() -> None:
+    ours, others = (resource(IDENTITY).attributes for _ in range(2))
+    assert ours["service.instance.id"] != others["service.instance.id"]
 
 
 def test_the_users_resource_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,10 +293,12 @@ def test_an_instance_given_to_all_ranks_is_told_apart_by_process_and_rank(
     assert resource(IDENTITY).attributes["service.instance.id"] == f"pod-1.{os.getpid()}.3"
 
 
-def test_a_scheduler_is_told_apart_from_a_rank_of_its_process() -> None:
-    scheduler = replace(IDENTITY, tp_rank="")
-    ours, others = (resource(each).attributes for each in (IDENTITY, scheduler))
-    assert ours["service.instance.id"] != others["service.instance.id"]
+def test_a_scheduler_is_told_apart_from_a_rank_of_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-1")
+    scheduler = resource(replace(IDENTITY, tp_rank="")).attributes
+    assert scheduler["service.instance.id"] == f"pod-1.{os.getpid()}.scheduler"
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])

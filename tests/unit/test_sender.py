@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext
 
 from moriio_observed.config import Otlp, Settings
+from moriio_observed.telemetry import sender as sender_module
 from moriio_observed.telemetry.aggregate import Aggregate
 from moriio_observed.telemetry.destination import Destination, destination
 from moriio_observed.telemetry.exposition import Exposition
@@ -132,6 +133,12 @@ def metrics_to(there: Destination) -> Metrics:
     return Metrics(readings, there.metric_exporter, Resource({}), labels={}, interval_s=NEVER_S)
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has failed is tried again soon."""
+    monkeypatch.setattr(sender_module, "FIRST_WAIT_S", 0.01)
+
+
 @pytest.fixture
 def sender() -> Iterator[Callable[..., Sender]]:
     made: list[Sender] = []
@@ -220,6 +227,35 @@ def test_a_signal_that_is_always_called_for_keeps_no_other_back(
     ours.start()
     wait_for(metrics.flushed, 3)
     ours.shutdown(NEVER_S)
+
+
+def test_a_signal_that_has_failed_is_not_tried_again_at_every_call(
+    sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "FIRST_WAIT_S", NEVER_S)
+    traces, metrics = Script(1), Script(signal="metrics")
+    ours = sender(traces, metrics)
+    wait_for(traces.flushed)
+    wait_for(metrics.flushed)
+    ours.wake("traces")
+    ours.wake("metrics")
+    wait_for(metrics.flushed)
+    assert traces.flushed.empty()
+
+
+def test_what_goes_on_failing_is_tried_ever_more_seldom(
+    sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "FIRST_WAIT_S", 0.001)
+    outlet = Script(1, 1, 1, 1, 1, 0)
+    ours = sender(outlet)
+    for failures in range(5):
+        wait_for(outlet.flushed)
+        assert ours._failures["traces"] >= failures
+        ours.wake("traces")
+    wait_for(outlet.flushed)
+    ours.shutdown(NEVER_S)
+    assert ours._failures["traces"] == 0
 
 
 def test_a_signal_that_is_not_sent_may_be_called_and_asked_for(

@@ -87,10 +87,14 @@ class Decode:
         logging.getLogger("vllm.moriio_observed").removeHandler(self._log)
         self.engine.shutdown()
 
-    def ask(self, prompt: Sequence[int], max_tokens: int = 3) -> Asked:
+    def ask(
+        self, prompt: Sequence[int], max_tokens: int = 3, traceparent: str | None = None
+    ) -> Asked:
         """Send a request through both engines, as a router does."""
         request_id, params = self.prefill.leg(prompt, self.ports)
-        return self.ask_alone(prompt, max_tokens, request_id=request_id, params=params)
+        return self.ask_alone(
+            prompt, max_tokens, request_id=request_id, params=params, traceparent=traceparent
+        )
 
     def ask_alone(
         self,
@@ -99,9 +103,12 @@ class Decode:
         *,
         request_id: str = "plain",
         params: Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
     ) -> Asked:
         """Send a request to the decode engine only."""
-        self.engine.add(request_id, prompt, max_tokens=max_tokens, params=params)
+        self.engine.add(
+            request_id, prompt, max_tokens=max_tokens, params=params, traceparent=traceparent
+        )
         self.answers[request_id] = []
         return Asked(request_id, right_answer(prompt, max_tokens))
 

@@ -190,6 +190,7 @@ class Engine:
         *,
         max_tokens: int,
         params: Mapping[str, Any] | None = None,
+        traceparent: str | None = None,
     ) -> None:
         """Add a request; `params` are its `kv_transfer_params`."""
         extra = {"extra_args": {"kv_transfer_params": dict(params)}} if params else {}
@@ -201,6 +202,7 @@ class Engine:
                 sampling_params=sampling,
                 pooling_params=None,
                 block_hasher=self._hasher,
+                trace_headers={"traceparent": traceparent} if traceparent else None,
             )
         )
 

@@ -9,6 +9,7 @@ import pytest
 
 from moriio_observed.barrier import Placement
 from moriio_observed.containment import Containment
+from moriio_observed.reads import Exposure
 from moriio_observed.telemetry.aggregate import Aggregate, Counter
 from moriio_observed.telemetry.hold_recorder import HoldRecorder
 from moriio_observed.telemetry.recorder import StepRecorder
@@ -36,7 +37,8 @@ class Traced(Worker):
     def __init__(self, ratio: float = 0.0, placement: Placement = Placement.EVIDENCE) -> None:
         def recorder(clock: FakeClock, aggregate: Aggregate) -> StepRecorder:
             dropped = aggregate.counter("telemetry_dropped_total", signal="traces")
-            self.queue = SpanQueue(100, dropped, wake=lambda: None)
+            self.woken: list[bool] = []
+            self.queue = SpanQueue(100, dropped, wake=lambda: self.woken.append(True))
             return StepRecorder(
                 self.queue,
                 Sampler(ratio),
@@ -90,7 +92,7 @@ def test_a_wait_of_the_limit_is_kept_with_the_step_and_the_read_that_it_was_for(
     assert (barrier.site, barrier.layer, barrier.reads) == ("step", None, 3)
     assert barrier.waited_s == pytest.approx(0.2, abs=0.01)
     assert step.blocked_s == barrier.waited_s
-    assert (step.requests, step.reads) == (1, (read.context,))
+    assert (step.requests, step.links) == (1, (read.context,))
     assert (read.outcome, read.layers, read.nbytes) == ("landed", 3, 300)
     assert read.steps == (step.context,)
 
@@ -152,7 +154,8 @@ def test_a_step_of_several_requests_links_to_each_and_is_in_the_trace_of_one_tha
     worker.observer.settle(["a", "b"], recovers=False)
     step, read = worker.both()
     assert step.context.trace_id == TRACE
-    assert len(step.reads) == 2
+    # The read of one that is not kept has no span.
+    assert step.links == (SpanContext(0xDEF, 1, sampled=False), read.context)
     assert read.request_id == "b"
 
 
@@ -191,8 +194,8 @@ def test_an_exposed_request_is_kept_with_why_and_what_became_of_it() -> None:
     worker.observer.before_forward("NONE")
     worker.end("r", recovers=True)
     step, read = worker.both()
-    assert (step.exposed, step.cause) == (1, "no_barrier")
-    assert read.exposure == ("no_barrier", True)
+    assert (step.exposed, step.cause) == (("r",), "no_barrier")
+    assert read.exposure == Exposure("r", "no_barrier", certain=True, layers=(0, 1, 2))
     assert (read.action, read.outcome, read.missing) == ("recomputed", "aborted", (0, 1, 2))
 
 
@@ -208,17 +211,85 @@ def test_a_failed_read_is_kept_with_moris_code_and_its_layer() -> None:
     assert (read.outcome, read.errors, read.missing) == ("failed", ("ERR_RDMA_OP",), (1,))
 
 
-def test_a_step_that_vllm_failed_is_recorded_with_the_next() -> None:
+def test_a_step_that_vllm_failed_leaves_at_once() -> None:
     worker = Traced()
     worker.begin("r")
     worker.post("r")
     worker.observer.before_forward("NONE")
+    worker.woken.clear()
     worker.observer.fail_step()
-    assert worker.steps() == []
-    worker.begin("r")
+    assert worker.woken
     [step] = worker.steps()
     assert step.failed
     assert step.barriers[0].in_flight == 3
+    worker.clock.sleep(100)
+    worker.begin("r")
+    assert worker.recorded() == []
+
+
+def test_a_step_that_ended_in_an_error_of_another_is_recorded_with_the_next() -> None:
+    worker = Traced()
+    worker.begin("r")
+    worker.post_slow("r")
+    worker.observer.before_forward("NONE")
+    worker.begin("r")
+    [step] = worker.steps()
+    assert step.failed
+
+
+def test_a_forward_that_ran_before_its_own_reads_were_posted_is_a_step_with_its_cause() -> None:
+    worker = Traced()
+    worker.begin("r", before=False)
+    worker.observer.end_forward()
+    worker.post("r")
+    worker.observer.settle([], recovers=False)
+    [step] = worker.steps()
+    assert (step.cause, step.exposed) == ("no_barrier", ("r",))
+
+
+def test_reads_posted_after_the_forward_belong_to_the_step_that_waits_for_them() -> None:
+    worker = Traced(ratio=1)
+    worker.healthy("earlier")
+    worker.recorded()
+    worker.begin("other", before=False)
+    worker.observer.end_forward()
+    worker.post_slow("r")
+    worker.observer.settle([], recovers=False)
+    assert worker.recorded() == []
+    worker.begin("r")
+    worker.step("r")
+    [step] = worker.steps()
+    assert step.requests == 1
+
+
+def test_that_an_exposed_request_decodes_on_is_no_step_of_its_own() -> None:
+    worker = Traced(placement=Placement.OFF)
+    worker.begin("r")
+    worker.post("r")
+    worker.step("r")
+    assert len(worker.steps()) == 1
+    worker.begin("r")
+    worker.step("r")
+    assert worker.steps() == []
+
+
+def test_a_read_that_lands_after_its_barrier_gave_up_ends_when_it_was_seen_to() -> None:
+    worker = Traced(placement=Placement.STEP)
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.step("r")
+    worker.clock.sleep(10)
+    land(statuses)
+    worker.observer.settle(["r"], recovers=False)
+    [read] = worker.reads()
+    assert read.ended_at - read.started_at >= 40
+    assert (read.outcome, read.missing) == ("landed", ())
+
+
+def test_all_ranks_give_the_reads_of_a_request_one_trace() -> None:
+    contexts = [Sampler(0).child(None, "r") for _ in range(2)]
+    assert contexts[0].trace_id == contexts[1].trace_id
+    assert contexts[0].span_id != contexts[1].span_id
 
 
 def test_a_step_is_recorded_once() -> None:
@@ -241,13 +312,17 @@ def test_reads_that_are_posted_again_end_the_span_of_the_first() -> None:
 def test_with_a_guard_the_wait_before_a_request_is_run_is_what_counts() -> None:
     worker = Traced(placement=Placement.GATE)
     for request, after_s in (("slow", SLOW_S), ("fast", 0.01)):
-        worker.begin(request)
+        worker.begin("others")
         statuses = worker.post(request)
         worker.clock.sleep(after_s)
         land(statuses)
-        worker.observer.let_run([request])
-        worker.clock.sleep(1)
+        # vLLM drops what has landed before the guard looks.
+        worker.undecided.add(request)
         worker.end(request)
+        worker.observer.let_run([request])
+        worker.undecided.clear()
+        worker.observer.close_spans()
+        worker.clock.sleep(1)
     [read] = worker.reads()
     assert read.request_id == "slow"
     assert read.ended_at - read.started_at == pytest.approx(SLOW_S)
@@ -255,13 +330,32 @@ def test_with_a_guard_the_wait_before_a_request_is_run_is_what_counts() -> None:
 
 def test_what_a_guard_has_given_up_says_so() -> None:
     worker = Traced(placement=Placement.GATE)
-    worker.begin("r")
+    worker.begin("others")
     worker.post("r")
+    worker.undecided.add("r")
+    worker.end("r", recovers=True)
+    assert worker.recorded() == []
     worker.observer.given_up("r", "timeout", (0, 2))
-    worker.observer.settle(["r"], recovers=True)
+    worker.undecided.clear()
+    worker.observer.close_spans()
     [read] = worker.reads()
-    assert (read.exposure, read.action) == (("timeout", True), "recomputed")
+    assert read.exposure == Exposure("r", "timeout", certain=True, layers=(0, 2))
+    assert read.action == "recomputed"
     assert read.missing == (0, 1, 2)
+
+
+def test_a_guard_leaves_nothing_behind_of_requests_that_are_over() -> None:
+    worker = Traced(placement=Placement.GATE)
+    for number in range(50):
+        worker.begin("others")
+        land(worker.post(f"r{number}"))
+        worker.observer.before_forward("NONE")
+        worker.end(f"r{number}")
+    worker.begin("x")
+    spans = worker.observer._spans
+    assert spans is not None
+    assert not spans._in_step
+    assert not spans._open
 
 
 def test_the_context_of_a_request_that_is_gone_before_it_is_read_is_forgotten() -> None:

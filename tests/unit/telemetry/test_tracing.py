@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode
 
+from moriio_observed.reads import Exposure
 from moriio_observed.telemetry.aggregate import Counter
 from moriio_observed.telemetry.records import (
     BarrierRecord,
@@ -34,7 +35,19 @@ RESOURCE = Resource({"service.name": "vllm"})
 
 def step(**changes: Any) -> StepRecord:
     whole = StepRecord(
-        STEP, CALLER, (READ,), 12, 9.5, 11.0, "PIECEWISE", 1, 0.5, (BARRIER,), 0, None, failed=False
+        STEP,
+        CALLER,
+        (READ,),
+        12,
+        9.5,
+        11.0,
+        "PIECEWISE",
+        1,
+        0.5,
+        (BARRIER,),
+        (),
+        None,
+        failed=False,
     )
     return whole._replace(**changes)
 
@@ -67,7 +80,10 @@ def spans_of(*records: Any, hash_ids: bool = False) -> list[ReadableSpan]:
     builder = SpanBuilder(
         RESOURCE, hash_ids=hash_ids, sampler=Sampler(0), offset_ns=lambda: EPOCH_NS
     )
-    return builder.build(records)
+    return [span for record in records for span in builder.build(record)]
+
+
+EXPOSURE = Exposure("r-1", "timeout", certain=False, layers=(3, 4))
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
@@ -140,7 +156,8 @@ def test_a_root_has_no_parent() -> None:
         (step(barriers=(BARRIER._replace(in_flight=1),)), "timeout"),
         (read(outcome="failed", errors=("ERR_RDMA_OP",)), "ERR_RDMA_OP"),
         (read(outcome="aborted"), "aborted"),
-        (read(exposure=("timeout", True), action="reported"), "timeout"),
+        (read(exposure=EXPOSURE, action="reported"), "timeout"),
+        (read(outcome="failed", errors=("ERR_RDMA_OP",), exposure=EXPOSURE), "ERR_RDMA_OP"),
         (hold(outcome="expired"), "expired"),
     ],
 )
@@ -157,10 +174,11 @@ def test_a_barrier_that_gave_up_or_saw_a_failure_is_an_error() -> None:
 
 
 def test_an_exposure_says_why_how_certain_and_what_became_of_it() -> None:
-    [span] = spans_of(read(exposure=("timeout", False), action="recomputed", missing=(3,)))
+    [span] = spans_of(read(exposure=EXPOSURE, action="recomputed", missing=(3,)))
     given = attributes(span)
     assert given["moriio.exposure.cause"] == "timeout"
     assert given["moriio.exposure.certainty"] == "possible"
+    assert given["moriio.exposure.layers"] == (3, 4)
     assert given["moriio.exposure.action"] == "recomputed"
     assert given["moriio.layers.missing"] == (3,)
 
@@ -171,6 +189,13 @@ def test_request_ids_are_cut_and_escaped() -> None:
     assert shown.startswith("a\\n\\x1b[31mxxx")
     assert shown.isprintable()
     assert len(shown) < 600
+
+
+def test_a_step_names_who_was_first_exposed_in_it() -> None:
+    span, *_ = spans_of(step(exposed=tuple(f"r-{n}" for n in range(30))))
+    assert attributes(span)["moriio.exposed"] == 30
+    named = attributes(span)["moriio.exposed.request_ids"]
+    assert (len(named), named[:2]) == (16, ("r-0", "r-1"))
 
 
 def test_request_ids_are_hashed_on_demand_alike_in_every_span() -> None:
@@ -219,16 +244,32 @@ def test_nothing_is_sent_where_nothing_waits() -> None:
     assert exporter.batches == []
 
 
-def test_spans_that_could_not_be_sent_are_told() -> None:
-    exporter = Exporter(SpanExportResult.SUCCESS, SpanExportResult.FAILURE)
-    assert outlet(exporter, 4).flush() == 2
+@pytest.mark.parametrize("failure", [SpanExportResult.FAILURE, RuntimeError("no")])
+def test_spans_that_could_not_be_sent_are_told_and_the_others_go_on_waiting(
+    failure: SpanExportResult | Exception,
+) -> None:
+    exporter = Exporter(SpanExportResult.SUCCESS, failure)
+    out = outlet(exporter, 6)
+    assert out.flush() == 2
     assert len(exporter.batches) == 2
+    assert out.flush() == 0
+    assert len(exporter.batches) == 3
 
 
-def test_spans_of_an_export_that_raises_are_told_and_the_others_sent() -> None:
-    exporter = Exporter(RuntimeError("no"), SpanExportResult.SUCCESS)
-    assert outlet(exporter, 3).flush() == 2
-    assert [len(batch) for batch in exporter.batches] == [2, 1]
+def test_no_export_holds_more_spans_than_a_batch() -> None:
+    exporter = Exporter()
+    out = outlet(exporter, 1)
+    out._queue.put(step(barriers=(BARRIER,) * 10))
+    assert out.flush() == 0
+    assert [len(batch) for batch in exporter.batches] == [2] * 6
+
+
+def test_a_record_of_which_no_span_can_be_made_is_told_and_those_before_it_are_sent() -> None:
+    exporter = Exporter()
+    out = outlet(exporter, 1)
+    out._queue.put(read(nbytes=1, layers="\udcff", remote=None))
+    assert out.flush() == 1
+    assert [len(batch) for batch in exporter.batches] == [1]
 
 
 def test_an_exporter_is_closed_if_it_was_ever_made() -> None:
