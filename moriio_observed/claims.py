@@ -137,11 +137,24 @@ class Claims:
         return tokens, tokens > 0
 
     def before_allocation(self, request: Any) -> None:
-        """Upstream is about to decide what it reads."""
+        """Upstream is about to decide what it reads, and to release what it does not."""
         refusal = self._refused.get(request.request_id)
         if refusal is not None and refusal.cause in STALE:
             # A release would be for blocks that P has released, or reaped, already.
             upstream.will_read_nothing(request)
+        else:
+            self.before_release(request)
+
+    def before_release(self, request: Any) -> None:
+        """Upstream releases the transfer of a request that ends, or is computed, without a read.
+
+        From then on nobody may read it. With a guard it stays as it is while another request reads
+        it, whose blocks on P they are.
+        """
+        if upstream.will_be_read(request):
+            first = self._transfers.first(self._transfer(request), request.request_id)
+            if self.guarded and not first:
+                upstream.will_read_nothing(request)
 
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """A request was allocated its blocks, `external` tokens of which were claimed."""
@@ -203,11 +216,16 @@ class Claims:
             self.news = True
         self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
 
+    def lose_notes(self) -> None:
+        """Workers are no longer told for how long what is read is good: so nothing more is."""
+        self._broken = True
+
     def give_up(self) -> None:
         """Hold nothing any more: nobody will say when it may be given back.
 
         With a guard what is held stays so: a block too few is better than a wrong answer.
         """
+        self._broken = True
         if self._waits:
             return
         self._quarantine.release_all()
@@ -232,15 +250,18 @@ class Claims:
 
     def _staleness(self, request: Any) -> str | None:
         lease = Lease.read(upstream.params_of(request))
-        transfer = upstream.transfer_of(request)
-        if lease is not None:
-            # Somebody may use a name again for another prefill.
-            transfer = f"{transfer} {lease.clock} {lease.issued_mono}"
-        if not self._transfers.first(transfer, request.request_id):
+        if not self._transfers.first(self._transfer(request), request.request_id):
             return "reused"
         if lease is not None and self._left(lease) <= 0:
             return "lease"
         return None
+
+    @staticmethod
+    def _transfer(request: Any) -> str:
+        """What is read for a request; somebody may use a name again for another prefill."""
+        transfer = upstream.transfer_of(request)
+        lease = Lease.read(upstream.params_of(request))
+        return transfer if lease is None else f"{transfer} {lease.clock} {lease.issued_mono}"
 
     def _left(self, lease: Lease) -> float:
         return self._clocks.left(lease) - LEASE_MARGIN_S

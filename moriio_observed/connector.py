@@ -117,7 +117,8 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             ledger = ReadLedger(settings.quarantine_limit_s)
             self._guard = Guard(
                 waits=policy.waits,
-                deadline_s=timeouts.transfer_timeout,
+                # Ours is told before upstream gives a read up, and P with it its blocks.
+                deadline_s=min(timeouts.transfer_timeout, timeouts.recv_abort_timeout),
                 watch_s=settings.quarantine_limit_s,
             )
             self._observer = self._watch = ReadObserver(

@@ -156,6 +156,11 @@ class Guard:
             # The first posted lands first, most likely: the last one is looked at last.
             request.open.reverse()
 
+    def released(self, request_id: str) -> None:
+        """P was told that a request's reads are over: what lands of them now may be another's."""
+        if (request := self._requests.get(request_id)) is not None:
+            request.lease_end = -math.inf
+
     def decided(self, request_id: str) -> bool:
         """Whether it has been said what becomes of a request, or nobody waits for that."""
         request = self._requests.get(request_id)
@@ -199,7 +204,7 @@ class Guard:
                 turn.settled.append(request_id)
                 if now > request.lease_end:
                     turn.overdue.append(request_id)
-            if has_ended or now > request.watched_until:
+            if has_ended or (now > request.watched_until and not request.waits):
                 del self._requests[request_id]
         return turn
 

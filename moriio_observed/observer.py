@@ -54,6 +54,7 @@ class StepNotes:
             may belong to others in this step.
         held: Requests whose blocks are from now on kept from reuse until their reads have ended.
         lease_left: For how many seconds P still holds what requests read from this step on.
+        built_at: When that was so, seconds since the epoch.
         traceparents: The trace contexts that requests carry which are read from this step on.
     """
 
@@ -62,7 +63,13 @@ class StepNotes:
     ended: Collection[str] = ()
     held: Collection[str] = ()
     lease_left: Mapping[str, float] = field(default_factory=dict)
+    built_at: float = 0.0
     traceparents: Mapping[str, str] = field(default_factory=dict)
+
+    def lease_left_at(self, now: float) -> Mapping[str, float]:
+        """For how long P holds what is read, at a time since the epoch: steps may queue."""
+        age_s = max(0.0, now - self.built_at)
+        return {request_id: left - age_s for request_id, left in self.lease_left.items()}
 
     @property
     def runs_forward(self) -> bool:

@@ -20,6 +20,7 @@ class Policy:
             requests by their blocks.
         partial: Whether the model keeps less than all the KV of a prompt: recurrent state, or a
             window. A request cannot go on from its first block that has loaded.
+        spread: Whether one prompt's KV is spread over ranks (context parallelism).
         ahead: Whether vLLM schedules a step before it has seen the one before (asynchronous
             scheduling).
     """
@@ -28,6 +29,7 @@ class Policy:
     load_failure: str
     groups: int
     partial: bool
+    spread: bool = False
     ahead: bool = False
 
     @property
@@ -67,6 +69,11 @@ class Policy:
             return (
                 f"vLLM would do {self.load_failure!r}, its kv_load_failure_policy for the whole "
                 "engine; set both the same, or use 'report'"
+            )
+        if self.spread:
+            return (
+                "with context parallelism a block of the scheduler's is not one of MoRIIO's, and "
+                "the guard cannot tell which are read; use 'report'"
             )
         if self.guard == "recompute" and not self.recovers:
             return (

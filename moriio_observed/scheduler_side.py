@@ -60,13 +60,24 @@ class SchedulerSide(upstream.MoRIIOConnector):
         )
         self._claiming = Containment(
             self._aggregate,
-            "phantom hits and stale reads are no longer told and no more blocks are held; with a "
-            "guard every prompt is computed here.",
+            "phantom hits and stale reads are no longer told; with a guard every prompt is "
+            "computed here.",
+        )
+        # What is being read is still looked after when a claim has gone wrong.
+        self._holding = Containment(
+            self._aggregate,
+            "no more blocks are held; with a guard every prompt is computed here.",
             claims.give_up,
         )
         self._traceparents = {} if ways_out.traces else None
         self._notes = Containment(
-            self._aggregate, "the worker no longer knows who takes part in a step."
+            self._aggregate,
+            "the worker no longer knows who takes part in a step; with a guard every prompt is "
+            "computed here.",
+            claims.lose_notes,
+        )
+        self._tracing = Containment(
+            self._aggregate, "reads no longer stand in their request's trace.", signal="traces"
         )
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
@@ -108,7 +119,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         if claims is not None:
             self._claiming.tell(claims.allocated, request, blocks, num_external_tokens)
         if self._traceparents is not None and num_external_tokens > 0:
-            self._notes.tell(self._note_trace, self._traceparents, request)
+            self._tracing.tell(self._note_trace, self._traceparents, request)
         return result
 
     def _note_trace(self, traceparents: dict[str, str], request: Any) -> None:
@@ -119,6 +130,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         self, request: Any, block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
         """As upstream; on P the answer carries how long it is good for."""
+        self._before_finish(request)
         finished = super().request_finished(request, block_ids)
         return self._after_finish(request, block_ids, finished)
 
@@ -128,14 +140,19 @@ class SchedulerSide(upstream.MoRIIOConnector):
             self, request: Any, block_ids: Any
         ) -> tuple[bool, dict[str, Any] | None]:
             """As upstream; on P the answer carries how long it is good for."""
+            self._before_finish(request)
             finished = super().request_finished_all_groups(request, block_ids)
             return self._after_finish(request, block_ids, finished)
+
+    def _before_finish(self, request: Any) -> None:
+        if self._claims is not None:
+            self._claiming.tell(self._claims.before_release, request)
 
     def _after_finish(
         self, request: Any, block_ids: Any, finished: tuple[bool, dict[str, Any] | None]
     ) -> tuple[bool, dict[str, Any] | None]:
         if self._claims is not None:
-            self._claiming.tell(self._claims.finished, request, block_ids)
+            self._holding.tell(self._claims.finished, request, block_ids)
         held, params = finished
         if self._issuer is not None and held and params is not None:
             params[LEASE_KEY] = self._issuer.issue(self._lease_s)
@@ -171,7 +188,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
         if self._claims is not None:
-            self._claiming.tell(
+            self._holding.tell(
                 self._claims.hear,
                 upstream.WorkerReport.of(connector_output),
                 connector_output.finished_recving or (),

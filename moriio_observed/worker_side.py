@@ -56,11 +56,13 @@ class WorkerSide(upstream.MoRIIOConnector):
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None:
             return
-        notes = self._step_notes = hooks.tell(upstream.read_notes, connector_metadata) or NO_NOTES
         if self._guard.waits:
             # Not contained: the scheduler waits to be told of these requests.
+            notes = self._step_notes = upstream.read_notes(connector_metadata)
             self._announce(connector_metadata, notes)
         else:
+            notes = hooks.tell(upstream.read_notes, connector_metadata) or NO_NOTES
+            self._step_notes = notes
             hooks.tell(self._announce, connector_metadata, notes)
         if hooks.broken:
             return
@@ -71,7 +73,9 @@ class WorkerSide(upstream.MoRIIOConnector):
         self._wait_or_step_back("between", hooks, observer, begin)
 
     def _announce(self, metadata: Any, notes: StepNotes) -> None:
-        self._guard.announce(upstream.reading_from(metadata), notes.lease_left)
+        reading = upstream.reading_from(metadata)
+        if reading:
+            self._guard.announce(reading, notes.lease_left_at(time.time()))
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """As upstream; before the forward, what no layer hook will wait for is waited for.

@@ -93,10 +93,17 @@ def policy(connector: Any, guard: str, vllm_config: Any, kv_cache_config: Any) -
         guard=guard,
         load_failure=str(vllm_config.kv_transfer_config.kv_load_failure_policy),
         groups=len(groups),
+        spread=_spreads_context(vllm_config.parallel_config),
         ahead=bool(getattr(scheduler_config, "async_scheduling", False)),
         partial=any(getattr(side, "_has_mamba", False) for side in sides)
         or any(map(_keeps_a_window, groups)),
     )
+
+
+def _spreads_context(parallel_config: Any) -> bool:
+    """Whether one prompt's KV cache is spread over ranks."""
+    names = ("decode_context_parallel_size", "prefill_context_parallel_size")
+    return any(int(getattr(parallel_config, name, 1)) > 1 for name in names)
 
 
 def _keeps_a_window(group: Any) -> bool:

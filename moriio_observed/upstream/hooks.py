@@ -245,6 +245,8 @@ class Hooks:
                 if request_id not in live
             }
         for request_id in self.observer.settle(dropped, recovers=self._recovers):
+            if self._guard is not None:
+                self._guard.released(request_id)
             # Unlike after a completion or a failure, upstream tells P nothing.
             self._release(dropped[request_id])
 

@@ -23,9 +23,12 @@ def traceparent_of(request: Any) -> str | None:
 def will_be_read(request: Any) -> bool:
     """Whether upstream will post reads for a request, if it claims tokens for it."""
     params = params_of(request)
+    blocks = params.get("remote_block_ids")
     return bool(
         params.get("do_remote_prefill")
-        and params.get("remote_block_ids")
+        # Whatever a client has sent.
+        and isinstance(blocks, list | tuple)
+        and blocks
         and "remote_engine_id" in params
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -43,6 +44,7 @@ def attach_notes(
             },
             "held": held,
             "lease_left": lease_left or {},
+            "built_at": time.time(),
             "traceparents": traceparents or {},
         },
     )

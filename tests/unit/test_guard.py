@@ -18,12 +18,14 @@ BLOCKS = (7, 8)
 class Rig:
     """A guard, and one request "r" with a read for each of two layers."""
 
-    def __init__(self, *, waits: bool = True, lease_left: float = math.inf) -> None:
+    def __init__(
+        self, *, waits: bool = True, lease_left: float = math.inf, watch_s: float = WATCH_S
+    ) -> None:
         self.clock = FakeClock()
         self.guard = Guard(
             waits=waits,
             deadline_s=DEADLINE_S,
-            watch_s=WATCH_S,
+            watch_s=watch_s,
             clock=self.clock,
             sleep=self.clock.sleep,
         )
@@ -119,6 +121,25 @@ def test_what_lands_after_the_lease_is_not_trusted() -> None:
     assert turn.overdue == ["r"]
     [given_up] = turn.given_up
     assert (given_up.cause, given_up.in_flight) == ("timeout", False)
+
+
+def test_what_lands_after_p_was_told_that_it_is_over_is_not_trusted(rig: Rig) -> None:
+    rig.guard.released("r")
+    rig.guard.released("unknown")
+    rig.land()
+    turn = rig.turn()
+    assert turn.landed == []
+    assert [each.request_id for each in turn.given_up] == ["r"]
+
+
+def test_a_request_that_waits_is_watched_however_long_it_takes() -> None:
+    rig = Rig(watch_s=0.0)
+    rig.post()
+    assert rig.turn(1.0) == Turn()
+    assert not rig.guard.decided("r")
+    rig.land()
+    assert rig.turn().landed == ["r"]
+    assert rig.guard.decided("r")
 
 
 def test_the_lease_ends_the_wait_if_it_is_shorter_than_the_deadline() -> None:

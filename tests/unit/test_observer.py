@@ -538,6 +538,13 @@ def test_the_gauges_say_how_many_reads_are_in_flight_and_how_old_the_oldest_is()
     assert gauges["oldest_read_age_seconds|0"]["rank 0"][1] == 4.0
 
 
+def test_a_lease_runs_on_while_its_step_waits_to_be_run() -> None:
+    notes = StepNotes(lease_left={"r": 10.0}, built_at=1000.0)
+    assert notes.lease_left_at(1004.0) == {"r": 6.0}
+    # The clocks of two hosts may disagree.
+    assert notes.lease_left_at(999.0) == {"r": 10.0}
+
+
 def test_a_step_that_fails_in_its_forward_serves_nobody_and_is_not_judged() -> None:
     w = Worker(Placement.OFF)
     w.begin("a")

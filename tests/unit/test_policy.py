@@ -38,6 +38,13 @@ def test_a_guard_that_is_not_vllms_policy_is_refused_with_the_reason(
     assert f"vLLM would do {other!r}, its kv_load_failure_policy" in problem
 
 
+@pytest.mark.parametrize("guard", ["recompute", "fail"])
+def test_a_guard_is_refused_where_context_parallelism_spreads_a_prompts_blocks(guard: str) -> None:
+    with pytest.raises(SettingsError, match="context parallelism"):
+        check_guard(Policy(guard, guard, groups=1, partial=False, spread=True))
+    check_guard(Policy("report", guard, groups=1, partial=False, spread=True))
+
+
 @pytest.mark.parametrize("hybrid", [{"groups": 2}, {"partial": True}])
 def test_recompute_is_refused_where_vllm_cannot_recover_by_block(
     hybrid: dict[str, int | bool],

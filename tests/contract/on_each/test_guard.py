@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from vllm.config import CUDAGraphMode
 
+from moriio_observed import claims as claims_module
 from moriio_observed import lease as lease_module
 from moriio_observed.demo.faults import FaultFile
 from tests.contract.on_each.decode import Asked, Decode
@@ -265,6 +266,84 @@ def test_the_same_transfer_is_not_read_twice(guarded: GetDecode, guard: str) -> 
     assert d.total("stale_reads_total") == 1
     assert [each["cause"] for each in d.stale] == ["reused"]
     assert d.total("requests_total") == 1
+
+
+@both_guards
+def test_a_transfer_that_was_released_unread_is_not_read_by_a_retry(
+    guarded: GetDecode, guard: str
+) -> None:
+    d = guarded(guard)
+    request_id, params = d.prefill.leg(PROMPTS[0], d.ports)
+    gone = d.ask_alone(PROMPTS[0], request_id=request_id, params=dict(params))
+    # It leaves while it is in the queue: vLLM gives the blocks back to P.
+    d.engine.abort(gone.request_id)
+    d.step()
+    assert d.released()
+    again = d.ask_alone(PROMPTS[0], request_id=f"{request_id}-again", params=dict(params))
+    d.serve()
+    assert d.is_right(again) == [True]
+    assert [each["cause"] for each in d.stale] == ["reused"]
+    assert d.total("requests_total") == 0
+
+
+def test_a_duplicate_that_leaves_the_queue_takes_no_blocks_from_the_one_that_reads(
+    guarded: GetDecode, faults: FaultFile
+) -> None:
+    d = guarded("recompute")
+    harm(faults, {"requests": [0], "hang": True})
+    request_id, params = d.prefill.leg(PROMPTS[0], d.ports)
+    first = d.ask_alone(PROMPTS[0], request_id=request_id, params=dict(params))
+    d.step()
+    again = d.ask_alone(PROMPTS[0], request_id=f"{request_id}-again", params=dict(params))
+    d.engine.abort(again.request_id)
+    d.step()
+    assert d.prefill.held() > 0
+    d.land_what_hangs()
+    d.serve()
+    assert d.is_right(first) == [True]
+
+
+@both_guards
+def test_what_upstream_would_give_up_first_is_given_up_first(
+    guarded: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    # Up to 0.30 the limit comes from here.
+    monkeypatch.setenv("VLLM_MORIIO_TRANSFER_TIMEOUT_S", "1")
+    d = guarded(guard, transfer_timeout=25, recv_abort_timeout=1)
+    harm(faults, {"requests": [0], "hang": True})
+    asked = d.ask(PROMPTS[0])
+    d.serve()
+    assert d.is_right(asked) == [guard == "recompute"]
+    assert d.exposed("timeout") == {asked.request_id}
+
+
+def test_a_request_is_waited_for_beyond_the_quarantine_limit(
+    guarded: GetDecode, faults: FaultFile
+) -> None:
+    d = guarded("recompute", quarantine_limit_s=0)
+    harm(faults, {"requests": [0], "hang": True})
+    asked = d.ask(PROMPTS[0])
+    d.serve()
+    assert d.is_right(asked) == [True]
+    assert d.exposed("timeout") == {asked.request_id}
+
+
+def test_a_claim_gone_wrong_leaves_the_reads_in_flight_in_good_hands(
+    guarded: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = guarded("recompute")
+    harm(faults, {"requests": [0], "hang": True})
+    hung = d.ask(PROMPTS[0], max_tokens=20)
+    d.step()
+    monkeypatch.setattr(claims_module.Claims, "claim", lambda *_: 1 / 0)
+    after = d.ask(PROMPTS[1], max_tokens=20)
+    d.serve()
+    assert d.gauge("quarantined_blocks") == 3
+    others = [d.ask(prompt, max_tokens=20) for prompt in PROMPTS[2:]]
+    d.step_until(lambda: d.answers[others[0].request_id])
+    d.land_what_hangs()
+    d.serve()
+    assert all(d.is_right(hung, after, *others))
 
 
 @both_guards
