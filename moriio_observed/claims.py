@@ -217,8 +217,11 @@ class Claims:
         self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
 
     def lose_notes(self) -> None:
-        """Workers are no longer told for how long what is read is good: so nothing more is."""
-        self._broken = True
+        """Workers are no longer told for how long what is read is good: a guard has no more read.
+
+        Without one nothing goes by that, and what is read is held as before.
+        """
+        self._broken = self._broken or self._waits
 
     def give_up(self) -> None:
         """Hold nothing any more: nobody will say when it may be given back.

@@ -157,12 +157,13 @@ class SchedulerSide(upstream.MoRIIOConnector):
         if self._issuer is not None and held and params is not None:
             params[LEASE_KEY] = self._issuer.issue(self._lease_s)
         if self._holds is not None and held:
-            self._holds.held(
-                request.request_id,
-                upstream.traceparent_of(request),
-                sum(1 for _ in upstream.flat(block_ids)),
-            )
+            self._scheduling.tell(self._note_hold, self._holds, request, block_ids)
         return finished
+
+    @staticmethod
+    def _note_hold(holds: HoldRecorder, request: Any, block_ids: Any) -> None:
+        blocks = sum(1 for _ in upstream.flat(block_ids))
+        holds.held(request.request_id, upstream.traceparent_of(request), blocks)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """As upstream; the worker also learns who takes part in the step."""

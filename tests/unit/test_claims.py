@@ -272,6 +272,34 @@ def test_what_is_held_when_ours_has_failed_stays_so_only_with_a_guard(
     assert rig.held() == held
 
 
+def test_a_guard_has_nothing_more_read_once_workers_are_not_told_of_leases() -> None:
+    rig = Rig()
+    assert rig.schedule(request_of("before")) == (PROMPT, True)
+    rig.claims.lose_notes()
+    assert rig.schedule(request_of("after")) == (0, False)
+
+
+def test_without_a_guard_what_is_read_is_held_though_workers_are_not_told_of_leases() -> None:
+    rig = Rig(guarded=False, waits=False)
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.lose_notes()
+    rig.claims.finished(request, LOCAL)
+    rig.claims.hear(None, ())
+    assert rig.held() == 3
+
+
+def test_a_transfer_released_unread_is_nobodys_to_read_any_more() -> None:
+    rig = Rig()
+    rig.claims.before_release(request_of("gone", transfer_id="tx"))
+    assert rig.schedule(request_of("again", transfer_id="tx")) == (0, False)
+
+
+@pytest.mark.parametrize("odd", [{"0": [1]}, "abc", 7])
+def test_block_ids_that_are_no_list_are_not_claimed_for(odd: object) -> None:
+    assert Rig().schedule(request_of(remote_block_ids=odd)) == (0, False)
+
+
 def test_blocks_that_preemption_has_freed_are_not_held() -> None:
     rig = Rig(guarded=False, waits=False)
     request = request_of()
