@@ -35,6 +35,10 @@ _NOT_WATCHED = "not watched"
 _GIVEN_UP = "given up"
 """Why a request asks again whose reads have not landed, which has been told."""
 
+_NO_ROOM = "no room"
+"""Why nothing is read while a moved request cannot have its blocks: vLLM keeps as many as that one
+needs from whoever waits for reads, and none from whoever is computed here."""
+
 LEASE_MARGIN_S = 0.5
 """Taken off each lease, seconds: for the least delay that no clock shows, and a step's queueing."""
 
@@ -103,6 +107,7 @@ class Claims:
         self._lease_left: dict[str, float] = {}
         self._held: list[str] = []
         self._was_read: set[str] = set()
+        self._stuck: set[str] = set()
 
     def bind(self, pool: BlockPool) -> None:
         """Learn the pool of blocks from vLLM."""
@@ -115,6 +120,20 @@ class Claims:
         lease = Lease.read(upstream.params_of(request))
         if lease is not None:
             self._clocks.arrived(lease)
+
+    def waits_for_quarantine(self, request: Any) -> bool:
+        """Whether a request cannot have its blocks before held ones are back, whatever else ends.
+
+        At the head of the queue it would hold up all the others for nothing.
+        """
+        request_id = request.request_id
+        self._stuck.discard(request_id)
+        if not self._quarantine:
+            return False
+        waits = upstream.blocks_needed(request, self._block_size) > self._quarantine.left
+        if waits and request_id in self._was_read:
+            self._stuck.add(request_id)
+        return waits
 
     def claim(self, request: Any, computed: int, external: int) -> tuple[int, bool]:
         """What to claim where upstream claims `external` tokens beyond `computed` ones.
@@ -178,6 +197,7 @@ class Claims:
         self._refused.pop(request_id, None)
         self._computed.pop(request_id, None)
         self._was_read.discard(request_id)
+        self._stuck.discard(request_id)
         self._spread.finished(request_id, lambda: upstream.flat(block_ids))
         if (reading := self._reading.get(request_id)) is not None:
             self._hold(reading)
@@ -210,11 +230,22 @@ class Claims:
             # Nobody will say when their reads have ended.
             for request_id in list(self._reading):
                 self._settle(request_id, self._ranks)
+        self._tell_quarantine()
+
+    def expire(self) -> None:
+        """Give back what has been held for too long."""
+        if not self._quarantine:
+            return
         for request_id in self._quarantine.expire():
             self._forget(request_id)
             self._aggregate.counter("quarantine_expired_total").inc()
             self.news = True
-        self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+        self._tell_quarantine()
+
+    @property
+    def holding(self) -> bool:
+        """Whether blocks are held that will be given back."""
+        return bool(self._quarantine) and not self._broken
 
     def lose_notes(self) -> None:
         """Workers are no longer told for how long what is read is good: a guard has no more read.
@@ -249,6 +280,8 @@ class Claims:
             return _GIVEN_UP if given_up else cause
         if self._broken:
             return _NOT_WATCHED
+        if self._stuck:
+            return _NO_ROOM
         return self._staleness(request)
 
     def _staleness(self, request: Any) -> str | None:
@@ -323,6 +356,9 @@ class Claims:
             self._forget(request_id)
             self._quarantine.release(request_id)
 
+    def _tell_quarantine(self) -> None:
+        self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+
     def _forget(self, request_id: str) -> None:
         """No read of a request is in flight any more, or it has lost its blocks."""
         self._reading.pop(request_id, None)
@@ -337,7 +373,7 @@ class Claims:
     def _tell_refusal(self, request_id: str, refusal: _Refusal) -> None:
         if refusal.cause in STALE:
             self._tell_stale(request_id, refusal.cause, "prevented")
-        elif refusal.cause not in (_NOT_WATCHED, _GIVEN_UP):
+        elif refusal.cause not in (_NOT_WATCHED, _GIVEN_UP, _NO_ROOM):
             self._tell_phantom(request_id, refusal.cause, refusal.tokens, "prevented")
 
     def _tell_phantom(self, request_id: str, cause: str, tokens: int, action: str) -> None:

@@ -23,6 +23,8 @@ class Policy:
         spread: Whether one prompt's KV is spread over ranks (context parallelism).
         ahead: Whether vLLM schedules a step before it has seen the one before (asynchronous
             scheduling).
+        repeats_ids: Whether two requests may have the same id, because vLLM takes it from clients
+            as it is.
     """
 
     guard: str
@@ -31,6 +33,7 @@ class Policy:
     partial: bool
     spread: bool = False
     ahead: bool = False
+    repeats_ids: bool = False
 
     @property
     def guarded(self) -> bool:
@@ -74,6 +77,12 @@ class Policy:
             return (
                 "with context parallelism a block of the scheduler's is not one of MoRIIO's, and "
                 "the guard cannot tell which are read; use 'report'"
+            )
+        if self.repeats_ids:
+            return (
+                "with VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1 two requests can have one id, and "
+                "what is known of the one's reads would be taken for the other's; unset it, or "
+                "use 'report'"
             )
         if self.guard == "recompute" and not self.recovers:
             return (

@@ -57,8 +57,18 @@ class Quarantine:
 
     @property
     def blocks(self) -> int:
-        """How many blocks are held."""
-        return sum(len(held.blocks) for held in self._held.values())
+        """How many blocks are held, each counted once whoever shares it."""
+        return len({id(block) for held in self._held.values() for block in held.blocks})
+
+    @property
+    def left(self) -> int:
+        """How many blocks there are for everybody else, in use or not."""
+        # The first one is vLLM's own, for nothing.
+        return 0 if self.pool is None else len(self.pool.blocks) - 1 - self.blocks
+
+    def __len__(self) -> int:
+        """For how many requests blocks are held."""
+        return len(self._held)
 
     def hold(self, request_id: str, block_ids: Collection[int]) -> bool:
         """Hold a request's blocks; return whether they are held."""

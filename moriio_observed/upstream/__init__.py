@@ -31,6 +31,7 @@ from moriio_observed.upstream.moriio import (
     TransferError,
 )
 from moriio_observed.upstream.scheduler import (
+    blocks_needed,
     blocks_to_read,
     claims_phantom,
     deferred_sends,
@@ -72,6 +73,7 @@ __all__ = [
     "WorkerReport",
     "attach_notes",
     "block_size",
+    "blocks_needed",
     "blocks_to_read",
     "bound_mode",
     "by_name",

@@ -95,9 +95,17 @@ def policy(connector: Any, guard: str, vllm_config: Any, kv_cache_config: Any) -
         groups=len(groups),
         spread=_spreads_context(vllm_config.parallel_config),
         ahead=bool(getattr(scheduler_config, "async_scheduling", False)),
+        repeats_ids=_takes_ids_as_they_are(),
         partial=any(getattr(side, "_has_mamba", False) for side in sides)
         or any(map(_keeps_a_window, groups)),
     )
+
+
+def _takes_ids_as_they_are() -> bool:
+    """Whether vLLM adds nothing of its own to the request ids that clients send."""
+    from vllm import envs
+
+    return bool(getattr(envs, "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION", False))
 
 
 def _spreads_context(parallel_config: Any) -> bool:

@@ -115,6 +115,11 @@ def is_over(request: Any) -> bool:
     return bool(request.is_finished())
 
 
+def blocks_needed(request: Any, block_size: int) -> int:
+    """How many blocks all tokens of a request take, in one group."""
+    return -(-int(request.num_tokens) // block_size)
+
+
 def claims_phantom(scheduler: Any, request: Any, external_tokens: int) -> bool:
     """Whether tokens were claimed as external though no read of them will be posted."""
     return external_tokens > 0 and request.request_id not in scheduler._reqs_need_recv

@@ -33,6 +33,7 @@ def request_of(name: str = "r", **params: Any) -> Any:
     return SimpleNamespace(
         request_id=name,
         num_prompt_tokens=PROMPT,
+        num_tokens=PROMPT,
         num_preemptions=0,
         num_computed_tokens=PROMPT,
         kv_transfer_params=given | params,
@@ -252,11 +253,60 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     rig.schedule(request)
     rig.claims.finished(request, LOCAL)
     rig.clock.sleep(LIMIT_S)
-    rig.claims.hear(None, ())
+    rig.claims.expire()
     assert rig.held() == 0
     assert rig.counted()["quarantine_expired_total"] == 1
     rig.settle("r")
     assert rig.pool.referenced() == [1, 1, 1], "they are given back once"
+
+
+@pytest.mark.parametrize(("tokens", "waits"), [(4 * BLOCK_SIZE, False), (4 * BLOCK_SIZE + 1, True)])
+def test_a_request_that_cannot_fit_beside_what_is_held_lets_others_pass(
+    tokens: int, waits: bool
+) -> None:
+    rig = Rig()
+    gone, large = request_of("gone"), request_of("large")
+    large.num_tokens = tokens
+    assert not rig.claims.waits_for_quarantine(large), "nothing is held"
+    rig.schedule(gone)
+    rig.claims.finished(gone, LOCAL)
+    assert rig.claims.waits_for_quarantine(large) is waits
+    rig.settle("gone")
+    assert not rig.claims.waits_for_quarantine(large)
+
+
+def test_while_a_moved_request_cannot_fit_nothing_more_is_read() -> None:
+    rig = Rig()
+    moved = request_of("moved")
+    moved.num_tokens = 5 * BLOCK_SIZE
+    rig.schedule(moved)
+    rig.settle("moved", ranks=1, arrived=("moved",))
+    assert rig.claims.waits_for_quarantine(moved)
+    assert rig.schedule(request_of("another")) == (0, False)
+    assert rig.counted() == {"lease_unknown_total": 1}, "it is nobody's fault"
+    rig.settle("moved", ranks=1)
+    assert not rig.claims.waits_for_quarantine(moved)
+    assert rig.schedule(request_of("later")) == (PROMPT, True)
+
+
+def test_an_engine_goes_on_while_it_holds_blocks() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    assert not rig.claims.holding
+    rig.claims.finished(request, LOCAL)
+    assert rig.claims.holding
+    rig.settle("r")
+    assert not rig.claims.holding
+
+
+def test_an_engine_does_not_go_on_for_blocks_that_nobody_will_give_back() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.finished(request, LOCAL)
+    rig.claims.give_up()
+    assert not rig.claims.holding
 
 
 @pytest.mark.parametrize(("waits", "held"), [(False, 0), (True, 3)])

@@ -45,6 +45,13 @@ def test_a_guard_is_refused_where_context_parallelism_spreads_a_prompts_blocks(g
     check_guard(Policy("report", guard, groups=1, partial=False, spread=True))
 
 
+@pytest.mark.parametrize("guard", ["recompute", "fail"])
+def test_a_guard_is_refused_where_two_requests_can_have_one_id(guard: str) -> None:
+    with pytest.raises(SettingsError, match="VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1"):
+        check_guard(Policy(guard, guard, groups=1, partial=False, repeats_ids=True))
+    check_guard(Policy("report", guard, groups=1, partial=False, repeats_ids=True))
+
+
 @pytest.mark.parametrize("hybrid", [{"groups": 2}, {"partial": True}])
 def test_recompute_is_refused_where_vllm_cannot_recover_by_block(
     hybrid: dict[str, int | bool],

@@ -83,6 +83,15 @@ def test_released_blocks_are_free(quarantine: Quarantine, pool: Pool) -> None:
     assert quarantine.blocks == 0
 
 
+def test_blocks_that_two_requests_share_are_counted_once(
+    quarantine: Quarantine, pool: Pool
+) -> None:
+    quarantine.hold("one", [1, 2])
+    quarantine.hold("two", [2, 3])
+    assert (len(quarantine), quarantine.blocks) == (2, 3)
+    assert quarantine.left == len(pool.blocks) - 1 - 3, "one block is vLLM's own"
+
+
 def test_blocks_are_held_no_longer_than_the_limit(
     quarantine: Quarantine, pool: Pool, clock: FakeClock
 ) -> None:
