@@ -27,10 +27,10 @@ from moriio_observed.demo.workload import prompts
 from tests.faults.levels import MEMORY_SLACK_MIB, Level, level
 
 BUILD = Path(__file__).parents[1] / "build" / "dead-collector"
-AT_ONCE, TOKENS = 16, 128
+AT_ONCE, TOKENS = 16, 512
 # vLLM's workers spin for a second after their last step, on the cores of whoever is measured next.
 SETTLE_S = 1.2
-WARM_UP_S = 10.0
+WARM_UP_S = 30.0
 EVERYTHING = {"otlp": {"sample_ratio": 1}}
 REACHED, WIDTH = 0.99, 0.04
 # oneDNN would keep what it compiles for each new length of a prompt.
@@ -156,7 +156,7 @@ def main() -> int:
     """Run it; the exit code tells whether all budgets were kept."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dead_collector")
     parser.add_argument("--minutes", type=float, default=10.0, help="of load on ours")
-    parser.add_argument("--pairs", type=int, default=120, help="of measured runs, at least 10")
+    parser.add_argument("--pairs", type=int, default=80, help="of measured runs, at least 10")
     arguments = parser.parse_args()
     try:
         with Fleet(BUILD, say) as fleet:

@@ -108,6 +108,7 @@ class Claims:
         self._held: list[str] = []
         self._was_read: set[str] = set()
         self._stuck: set[str] = set()
+        self._told_blocks: int | None = None
 
     def bind(self, pool: BlockPool) -> None:
         """Learn the pool of blocks from vLLM."""
@@ -263,7 +264,7 @@ class Claims:
         if self._waits:
             return
         self._quarantine.release_all()
-        self._aggregate.gauge("quarantined_blocks").set(0)
+        self._tell_quarantine()
 
     # For the workers.
 
@@ -357,7 +358,11 @@ class Claims:
             self._quarantine.release(request_id)
 
     def _tell_quarantine(self) -> None:
-        self._aggregate.gauge("quarantined_blocks").set(self._quarantine.blocks)
+        blocks = self._quarantine.blocks
+        # Asked in every step, and nearly always as it was.
+        if blocks != self._told_blocks:
+            self._told_blocks = blocks
+            self._aggregate.gauge("quarantined_blocks").set(blocks)
 
     def _forget(self, request_id: str) -> None:
         """No read of a request is in flight any more, or it has lost its blocks."""
