@@ -107,7 +107,14 @@ class Claims:
         self._lease_left: dict[str, float] = {}
         self._held: list[str] = []
         self._was_read: set[str] = set()
+        # Without blocks: those to be moved to fresh ones; of them those for whom held ones leave
+        # too few; and all for whom they do, of whom that was said.
+        self._moved: set[str] = set()
         self._stuck: set[str] = set()
+        self._put_off: set[str] = set()
+        # With all their KV, and not run yet; and whether somebody has stepped aside for them.
+        self._arrived: set[str] = set()
+        self._queue_stands = False
         self._told_blocks: int | None = None
 
     def bind(self, pool: BlockPool) -> None:
@@ -122,19 +129,28 @@ class Claims:
         if lease is not None:
             self._clocks.arrived(lease)
 
-    def waits_for_quarantine(self, request: Any) -> bool:
-        """Whether a request cannot have its blocks before held ones are back, whatever else ends.
+    def steps_aside(self, request: Any) -> bool:
+        """Whether a request that has no blocks yet lets others pass for this time.
 
-        At the head of the queue it would hold up all the others for nothing.
+        vLLM goes no further down its queue than to the first that finds no blocks. So one is put
+        off that cannot have them, before held ones are back, whatever else ends. And so is one,
+        with all that come after it, that finds none now while the KV of others has arrived: those
+        are run, and then it has its turn.
         """
+        if not self._waits:
+            return False
         request_id = request.request_id
         self._stuck.discard(request_id)
-        if not self._quarantine:
-            return False
-        waits = upstream.blocks_needed(request, self._block_size) > self._quarantine.left
-        if waits and request_id in self._was_read:
-            self._stuck.add(request_id)
-        return waits
+        needed = upstream.blocks_needed(request, self._block_size)
+        if self._quarantine and needed > self._quarantine.left:
+            if request_id in self._moved:
+                self._stuck.add(request_id)
+            self._tell_put_off(request_id, needed)
+            return True
+        self._queue_stands = self._queue_stands or (
+            bool(self._arrived) and needed > self._quarantine.free
+        )
+        return self._queue_stands
 
     def claim(self, request: Any, computed: int, external: int) -> tuple[int, bool]:
         """What to claim where upstream claims `external` tokens beyond `computed` ones.
@@ -179,6 +195,7 @@ class Claims:
     def allocated(self, request: Any, blocks: Any, external: int) -> None:
         """A request was allocated its blocks, `external` tokens of which were claimed."""
         request_id = request.request_id
+        self._has_blocks(request_id)
         self._spread.started(request_id)
         computed = self._computed.pop(request_id, 0)
         refusal = self._refused.pop(request_id, None)
@@ -198,7 +215,8 @@ class Claims:
         self._refused.pop(request_id, None)
         self._computed.pop(request_id, None)
         self._was_read.discard(request_id)
-        self._stuck.discard(request_id)
+        self._arrived.discard(request_id)
+        self._has_blocks(request_id)
         self._spread.finished(request_id, lambda: upstream.flat(block_ids))
         if (reading := self._reading.get(request_id)) is not None:
             self._hold(reading)
@@ -206,6 +224,7 @@ class Claims:
     def preempted(self, request_ids: Collection[str]) -> None:
         """Requests have lost their blocks, perhaps to others already."""
         for request_id in request_ids:
+            self._moved.discard(request_id)
             # One whose blocks are held has been moved: it has lost others.
             if request_id not in self._quarantine:
                 self._forget(request_id)
@@ -220,12 +239,15 @@ class Claims:
                 self._tell_sharers(request_id, cause, certain=certain)
             for request_id, ranks in report.settled.items():
                 self._settle(request_id, ranks)
+        self._arrived.update(self._was_read.intersection(arrived))
         for request_id in arrived:
             reading = self._reading.get(request_id)
             moved = reading is None or request_id in self._quarantine
             if reading is not None and not moved and not upstream.is_over(reading.request):
                 # Given up with a read in flight: to be computed elsewhere, not under it.
                 self._hold(reading)
+                self._moved.add(request_id)
+                self._arrived.discard(request_id)
                 upstream.restart(reading.request)
         if self._broken and not self._waits:
             # Nobody will say when their reads have ended.
@@ -243,10 +265,11 @@ class Claims:
             self.news = True
         self._tell_quarantine()
 
-    @property
-    def holding(self) -> bool:
-        """Whether blocks are held that will be given back."""
-        return bool(self._quarantine) and not self._broken
+    def scheduled(self, request_ids: Collection[str]) -> None:
+        """A step has been put together, of these requests."""
+        self._queue_stands = False
+        if self._arrived:
+            self._arrived.difference_update(request_ids)
 
     def lose_notes(self) -> None:
         """Workers are no longer told for how long what is read is good: a guard has no more read.
@@ -281,7 +304,7 @@ class Claims:
             return _GIVEN_UP if given_up else cause
         if self._broken:
             return _NOT_WATCHED
-        if self._stuck:
+        if self._stuck and self._quarantine:
             return _NO_ROOM
         return self._staleness(request)
 
@@ -356,6 +379,24 @@ class Claims:
         if reading.ranks_left <= 0:
             self._forget(request_id)
             self._quarantine.release(request_id)
+
+    def _has_blocks(self, request_id: str) -> None:
+        """A request has been given blocks, or needs none any more."""
+        for waiting in (self._moved, self._stuck, self._put_off):
+            waiting.discard(request_id)
+
+    def _tell_put_off(self, request_id: str, needed: int) -> None:
+        if request_id not in self._put_off:
+            self._put_off.add(request_id)
+            logger.warning(
+                "%s waits: it needs %d blocks, and those in quarantine leave %d%s",
+                request_id[:ID_LIMIT],
+                needed,
+                self._quarantine.left,
+                "; until it has them, prompts are computed here"
+                if request_id in self._stuck
+                else "",
+            )
 
     def _tell_quarantine(self) -> None:
         blocks = self._quarantine.blocks

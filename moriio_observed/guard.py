@@ -174,7 +174,7 @@ class Guard:
 
     def _doze(self) -> None:
         """Wait a little for news of a read: a step that runs nothing has nothing else to do."""
-        waiting = next((r for r in self._requests.values() if r.open), None)
+        waiting = next((r for r in self._requests.values() if r.waits and r.open), None)
         if waiting is None:
             return
         _, status = waiting.open[-1]

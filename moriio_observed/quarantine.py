@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,9 @@ class BlockPool(Protocol):
 
     def touch(self, blocks: Sequence[Any]) -> None:
         """Refer to these blocks once more."""
+
+    def get_num_free_blocks(self) -> int:
+        """How many blocks nobody refers to."""
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """Refer to these blocks once less."""
@@ -51,6 +55,8 @@ class Quarantine:
         self._limit_s = limit_s
         self._clock = clock
         self._held: dict[str, _Held] = {}
+        # By how many requests each block is held: counted in every step, among many thousands.
+        self._holders: Counter[int] = Counter()
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._held
@@ -58,7 +64,12 @@ class Quarantine:
     @property
     def blocks(self) -> int:
         """How many blocks are held, each counted once whoever shares it."""
-        return len({id(block) for held in self._held.values() for block in held.blocks})
+        return len(self._holders)
+
+    @property
+    def free(self) -> int:
+        """How many blocks nobody uses now."""
+        return 0 if self.pool is None else self.pool.get_num_free_blocks()
 
     @property
     def left(self) -> int:
@@ -79,6 +90,7 @@ class Quarantine:
             self.pool.touch(blocks)
             self.evict(block_ids)
             self._held[request_id] = _Held(blocks, self._clock() + self._limit_s)
+            self._holders.update(map(id, blocks))
         return True
 
     def evict(self, block_ids: Iterable[int]) -> None:
@@ -91,6 +103,10 @@ class Quarantine:
         held = self._held.pop(request_id, None)
         if held is not None and self.pool is not None:
             self.pool.free_blocks(held.blocks)
+            for block in map(id, held.blocks):
+                self._holders[block] -= 1
+                if not self._holders[block]:
+                    del self._holders[block]
 
     def release_all(self) -> None:
         """Give all blocks back."""

@@ -96,9 +96,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """As upstream; with a guard, only what a read will fill, and the scheduler waits for it."""
-        if self._claims is not None and self._holding.tell(
-            self._claims.waits_for_quarantine, request
-        ):
+        if self._claims is not None and self._claiming.tell(self._claims.steps_aside, request):
             # Asked again in the next step; meanwhile others have their turn.
             return None, False
         claimed: tuple[int | None, bool] = super().get_num_new_matched_tokens(
@@ -174,6 +172,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
         """As upstream; the worker also learns who takes part in the step."""
         metadata = super().build_connector_meta(scheduler_output)
         if self._claims is not None:
+            self._claiming.tell(self._claims.scheduled, scheduler_output.num_scheduled_tokens)
             self._holding.tell(self._claims.expire)
             self._notes.tell(self._attach_notes, self._claims, metadata, scheduler_output)
         return metadata
@@ -191,11 +190,6 @@ class SchedulerSide(upstream.MoRIIOConnector):
             held=held,
             traceparents=traceparents,
         )
-
-    def has_pending_push_work(self) -> bool:
-        """As upstream; an idle engine goes on until the reads into held blocks have ended."""
-        pending = bool(super().has_pending_push_work())
-        return pending or (self._claims is not None and self._claims.holding)
 
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""

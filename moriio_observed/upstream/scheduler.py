@@ -116,8 +116,8 @@ def is_over(request: Any) -> bool:
 
 
 def blocks_needed(request: Any, block_size: int) -> int:
-    """How many blocks all tokens of a request take, in one group."""
-    return -(-int(request.num_tokens) // block_size)
+    """How many blocks all tokens of a request take, and its next one, in one group."""
+    return int(request.num_tokens) // block_size + 1
 
 
 def claims_phantom(scheduler: Any, request: Any, external_tokens: int) -> bool:

@@ -28,6 +28,7 @@ SUITES = (
     STEPS,
     HYBRID,
     GUARD,
+    "tests/contract/on_each/test_full_cache.py",
     ASYNC,
     "tests/contract/on_each/test_ranks.py",
     "tests/contract/on_each/test_own_errors.py",

@@ -22,8 +22,8 @@ LOCAL = [[0, 1, 2]]
 ALLOCATED = SimpleNamespace(get_block_ids=lambda: LOCAL)
 
 
-def request_of(name: str = "r", **params: Any) -> Any:
-    """A request that P has prefilled, of 40 tokens in 3 blocks."""
+def request_of(name: str = "r", tokens: int = PROMPT, **params: Any) -> Any:
+    """A request that P has prefilled, a prompt of 40 tokens in 3 blocks."""
     given = {
         "do_remote_prefill": True,
         "remote_block_ids": REMOTE,
@@ -33,7 +33,7 @@ def request_of(name: str = "r", **params: Any) -> Any:
     return SimpleNamespace(
         request_id=name,
         num_prompt_tokens=PROMPT,
-        num_tokens=PROMPT,
+        num_tokens=tokens,
         num_preemptions=0,
         num_computed_tokens=PROMPT,
         kv_transfer_params=given | params,
@@ -260,53 +260,80 @@ def test_blocks_are_given_back_after_the_limit() -> None:
     assert rig.pool.referenced() == [1, 1, 1], "they are given back once"
 
 
-@pytest.mark.parametrize(("tokens", "waits"), [(4 * BLOCK_SIZE, False), (4 * BLOCK_SIZE + 1, True)])
+@pytest.mark.parametrize(("tokens", "aside"), [(4 * BLOCK_SIZE - 1, False), (4 * BLOCK_SIZE, True)])
 def test_a_request_that_cannot_fit_beside_what_is_held_lets_others_pass(
-    tokens: int, waits: bool
+    tokens: int, aside: bool
 ) -> None:
     rig = Rig()
-    gone, large = request_of("gone"), request_of("large")
-    large.num_tokens = tokens
-    assert not rig.claims.waits_for_quarantine(large), "nothing is held"
+    gone, large = request_of("gone"), request_of("large", tokens)
+    assert not rig.claims.steps_aside(large), "nothing is held"
     rig.schedule(gone)
     rig.claims.finished(gone, LOCAL)
-    assert rig.claims.waits_for_quarantine(large) is waits
+    assert rig.claims.steps_aside(large) is aside
+    assert rig.schedule(request_of("another")) == (PROMPT, True)
     rig.settle("gone")
-    assert not rig.claims.waits_for_quarantine(large)
+    assert not rig.claims.steps_aside(large)
 
 
-def test_while_a_moved_request_cannot_fit_nothing_more_is_read() -> None:
+def test_while_a_moved_request_cannot_fit_nothing_more_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = Rig()
-    moved = request_of("moved")
-    moved.num_tokens = 5 * BLOCK_SIZE
+    moved = request_of("moved", 4 * BLOCK_SIZE)
     rig.schedule(moved)
     rig.settle("moved", ranks=1, arrived=("moved",))
-    assert rig.claims.waits_for_quarantine(moved)
+    assert rig.claims.steps_aside(moved)
+    assert rig.claims.steps_aside(moved)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert said.startswith("moved waits: it needs 5 blocks, and those in quarantine leave 4; until")
     assert rig.schedule(request_of("another")) == (0, False)
-    assert rig.counted() == {"lease_unknown_total": 1}, "it is nobody's fault"
+    assert rig.counted() == {"lease_unknown_total": 1}, "that is nobody's fault"
     rig.settle("moved", ranks=1)
-    assert not rig.claims.waits_for_quarantine(moved)
     assert rig.schedule(request_of("later")) == (PROMPT, True)
 
 
-def test_an_engine_goes_on_while_it_holds_blocks() -> None:
+def test_a_request_that_was_preempted_stops_no_reads() -> None:
     rig = Rig()
-    request = request_of()
-    rig.schedule(request)
-    assert not rig.claims.holding
-    rig.claims.finished(request, LOCAL)
-    assert rig.claims.holding
-    rig.settle("r")
-    assert not rig.claims.holding
+    moved = request_of("moved", 4 * BLOCK_SIZE)
+    rig.schedule(moved)
+    rig.settle("moved", ranks=1, arrived=("moved",))
+    rig.claims.preempted(["moved"])
+    assert rig.claims.steps_aside(moved)
+    assert rig.schedule(request_of("another")) == (PROMPT, True)
 
 
-def test_an_engine_does_not_go_on_for_blocks_that_nobody_will_give_back() -> None:
+def test_while_kv_that_has_arrived_is_not_run_the_queue_stands_before_who_finds_no_blocks() -> None:
     rig = Rig()
-    request = request_of()
-    rig.schedule(request)
-    rig.claims.finished(request, LOCAL)
-    rig.claims.give_up()
-    assert not rig.claims.holding
+    rig.schedule(request_of("arrived"))
+    rig.settle("arrived", arrived=("arrived",))
+    rig.pool.free = 4
+    large, small = request_of("large", 4 * BLOCK_SIZE), request_of("small")
+    assert not rig.claims.steps_aside(small)
+    assert rig.claims.steps_aside(large)
+    assert rig.claims.steps_aside(small), "nobody overtakes"
+    rig.claims.scheduled([])
+    assert not rig.claims.steps_aside(small)
+    assert rig.claims.steps_aside(large)
+    rig.claims.scheduled(["arrived"])
+    assert not rig.claims.steps_aside(large), "vLLM itself goes no further than to this one"
+
+
+def test_a_request_that_ended_before_its_kv_arrived_is_waited_for_by_nobody() -> None:
+    rig = Rig()
+    gone = request_of("gone")
+    rig.schedule(gone)
+    rig.claims.finished(gone, LOCAL)
+    rig.settle("gone", arrived=("gone",))
+    rig.pool.free = 0
+    assert not rig.claims.steps_aside(request_of("next"))
+
+
+def test_where_nobody_waits_nobody_steps_aside() -> None:
+    rig = Rig(guarded=False, waits=False)
+    gone = request_of("gone")
+    rig.schedule(gone)
+    rig.claims.finished(gone, LOCAL)
+    assert not rig.claims.steps_aside(request_of("large", 4 * BLOCK_SIZE))
 
 
 @pytest.mark.parametrize(("waits", "held"), [(False, 0), (True, 3)])

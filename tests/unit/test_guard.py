@@ -190,13 +190,6 @@ def test_an_idle_step_waits_a_little_for_a_read(rig: Rig) -> None:
     assert rig.clock.now == began + DOZE_S, "there is nothing to wait for any more"
 
 
-def test_an_idle_step_waits_for_the_reads_of_requests_that_were_given_up(rig: Rig) -> None:
-    rig.turn(DEADLINE_S)
-    began = rig.clock.now
-    rig.guard.turn(idle=True)
-    assert rig.clock.now == began + DOZE_S
-
-
 def test_an_idle_step_waits_for_moris_event_where_there_is_one(rig: Rig) -> None:
     waited = []
     for read in rig.reads:

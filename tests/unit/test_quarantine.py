@@ -19,10 +19,18 @@ class Block:
 
 
 class Pool:
-    """Eight blocks, each in use by one request."""
+    """Eight blocks, each in use by one request.
+
+    Attributes:
+        free: How many blocks it says nobody uses.
+    """
 
     def __init__(self) -> None:
+        self.free = 8
         self.blocks = [Block() for _ in range(8)]
+
+    def get_num_free_blocks(self) -> int:
+        return self.free
 
     def touch(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -90,6 +98,10 @@ def test_blocks_that_two_requests_share_are_counted_once(
     quarantine.hold("two", [2, 3])
     assert (len(quarantine), quarantine.blocks) == (2, 3)
     assert quarantine.left == len(pool.blocks) - 1 - 3, "one block is vLLM's own"
+    quarantine.release("one")
+    assert quarantine.blocks == 2
+    quarantine.release("two")
+    assert quarantine.blocks == 0
 
 
 def test_blocks_are_held_no_longer_than_the_limit(

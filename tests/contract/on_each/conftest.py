@@ -131,3 +131,18 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
     yield make
     for each in built:
         each.shutdown()
+
+
+@pytest.fixture
+def guarded(decode: Callable[..., Decode]) -> Iterator[Callable[..., Decode]]:
+    """Make a decode engine with a guard; whatever a test does, nothing wrong was served."""
+    built: list[Decode] = []
+
+    def make(guard: str, **how: Any) -> Decode:
+        built.append(decode(guard=guard, **how))
+        return built[0]
+
+    yield make
+    for each in built:
+        assert each.salad == set()
+        assert each.total("unprotected_steps_total") == 0

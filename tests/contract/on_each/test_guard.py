@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,35 +14,16 @@ from moriio_observed import lease as lease_module
 from moriio_observed.config import SettingsError
 from moriio_observed.demo.faults import FaultFile
 from tests.contract.on_each.decode import Asked, Decode
-from tests.contract.on_each.engine import BLOCK_SIZE, BLOCKS, LAYERS, MAX_MODEL_LEN
+from tests.contract.on_each.engine import BLOCK_SIZE, LAYERS
 from tests.contract.on_each.expected import FAILS_STEP
 
 GetDecode = Callable[..., Decode]
 Observed = Callable[..., None]
 
 PROMPTS = [list(range(start, start + 40)) for start in range(10, 70, 10)]
-LONGEST = MAX_MODEL_LEN - 8
-LONGEST_BLOCKS = -(-LONGEST // BLOCK_SIZE)
-LARGE = BLOCKS // LONGEST_BLOCKS - 1
-"""So many of the longest prompts leave too few blocks for one more of them."""
 SLOW = [{"latency_s": 0.15, "jitter_s": 0.05}]
 
 both_guards = pytest.mark.parametrize("guard", ["recompute", "fail"])
-
-
-@pytest.fixture
-def guarded(decode: GetDecode) -> Iterator[GetDecode]:
-    """Make a decode engine with a guard; whatever a test does, nothing wrong was served."""
-    built: list[Decode] = []
-
-    def make(guard: str, **how: Any) -> Decode:
-        built.append(decode(guard=guard, **how))
-        return built[0]
-
-    yield make
-    for each in built:
-        assert each.salad == set()
-        assert each.total("unprotected_steps_total") == 0
 
 
 def harm(faults: FaultFile, *rules: dict[str, Any]) -> None:
@@ -162,43 +143,6 @@ def test_what_lands_late_lands_in_blocks_that_nobody_has(
     d.serve()
     d.flush_until(d.settled)
     assert all(d.is_right(hung, *others))
-
-
-def test_a_moved_request_that_does_not_fit_beside_what_is_held_lets_others_pass(
-    guarded: GetDecode, faults: FaultFile
-) -> None:
-    d = guarded("recompute")
-    longest = [list(range(start, start + LONGEST)) for start in range(LARGE)]
-    harm(faults, {"requests": list(range(LARGE)), "hang": True})
-    large = [d.ask(prompt) for prompt in longest]
-    d.step_until(lambda: d.gauge("quarantined_blocks") == LARGE * LONGEST_BLOCKS)
-    small = d.ask(PROMPTS[-1])
-    d.step_until(lambda: d.answers[small.request_id] == small.right)
-    assert [d.answers[each.request_id] for each in large] == [[]] * LARGE
-    d.land_what_hangs()
-    d.serve()
-    assert all(d.is_right(*large, small))
-    assert d.settled()
-
-
-@both_guards
-def test_an_idle_engine_sees_when_reads_into_held_blocks_have_ended(
-    guarded: GetDecode, faults: FaultFile, guard: str
-) -> None:
-    d = guarded(guard)
-    harm(faults, {"requests": [0], "hang": True})
-    gone = d.ask(PROMPTS[0])
-    d.step()
-    d.engine.abort(gone.request_id)
-    d.step_until(lambda: not d.engine.scheduler.has_unfinished_requests())
-    d.flush()
-    assert d.engine.scheduler.has_requests(), "vLLM's engine core goes on stepping"
-    d.land_what_hangs()
-    deadline = time.monotonic() + 10
-    while d.engine.scheduler.has_requests():
-        d.step()
-        assert time.monotonic() < deadline, "it never comes to rest"
-    assert d.blocks_in_use() == 0
 
 
 @both_guards
