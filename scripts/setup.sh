@@ -132,19 +132,20 @@ install_project() {
     pip install -e '.[dev]' || fail "pip could not install this project"
 }
 
-# Debian's package would start its service now and at every boot, open to the network. We need
-# only the binary: the start is refused by policy, the boot entry is taken out. A Prometheus that
-# is already installed is never touched.
-install_prometheus() {
-    command -v prometheus >/dev/null && return
-    local skipped="Prometheus not installed, going on without:"
+# Debian's packages would start their services now and at every boot, open to the network. We need
+# only the programs: the start is refused by policy, the boot entry is taken out. A program that is
+# already installed is never touched.
+install_without_service() {
+    local package=$1 program=$2 skipped
+    command -v "$program" >/dev/null && return
+    skipped="$package not installed, going on without:"
     if ! can_install_debian_packages; then
         say "$skipped this needs root and apt-get"
-    elif ! refuse_service_starts; then
+    elif ! refuse_service_starts "$package"; then
         say "$skipped $POLICY would let its service start"
-    elif install_debian_packages prometheus; then
-        update-rc.d prometheus disable || say "could not take Prometheus out of the boot"
-        say "Prometheus installed; its service is neither started nor enabled"
+    elif install_debian_packages "$package"; then
+        update-rc.d "$package" disable || say "could not take $package out of the boot"
+        say "$package installed; its service is neither started nor enabled"
     else
         say "$skipped apt-get could not install it"
     fi
@@ -155,7 +156,7 @@ install_prometheus() {
 refuse_service_starts() {
     local code=0
     if [ -e "$POLICY" ]; then
-        "$POLICY" prometheus start >/dev/null 2>&1 || code=$?
+        "$POLICY" "$1" start >/dev/null 2>&1 || code=$?
         [ "$code" = 101 ]
     else
         own_policy=yes
@@ -187,6 +188,8 @@ make_venv
 install_libnuma
 install_engine
 install_project
-install_prometheus
+install_without_service prometheus prometheus
+install_without_service prometheus-alertmanager amtool
+install_without_service victoria-metrics vmalert
 wanted_stamp >"$STAMP"
 say "ready"

@@ -91,7 +91,10 @@ def test_the_demo_keeps_its_pair_only_when_asked(arguments: list[str], kept: boo
 
 
 class Checkout:
-    """A copy of the set-up with stand-ins for Python, pip and Prometheus that only note calls."""
+    """A copy of the set-up with stand-ins for Python and pip that only note calls.
+
+    Programs that Debian's packages bring are there, and are not installed.
+    """
 
     PYTHON = f"""\
 #!/usr/bin/env bash
@@ -109,7 +112,8 @@ esac
         (folder / "bin").mkdir()
         for name in ("pyproject.toml", "scripts/setup.sh"):
             (folder / name).write_bytes((ROOT / name).read_bytes())
-        for name, script in (("python3", self.PYTHON), ("prometheus", "#!/bin/sh\n")):
+        present = dict.fromkeys(("prometheus", "amtool", "vmalert"), "#!/bin/sh\n")
+        for name, script in {"python3": self.PYTHON, **present}.items():
             (folder / "bin" / name).write_text(script)
             (folder / "bin" / name).chmod(0o755)
 
