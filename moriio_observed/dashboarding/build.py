@@ -16,7 +16,7 @@ from moriio_observed.alerting.values import Values
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.folder import Dashboard, Folder
 
-INSTALL = "pip install --no-deps grafana-dashboard-builder==0.10.0a3"
+INSTALL = "pip install --no-deps grafana-dashboard-builder==0.10.0a3 grafana-foundation-sdk==0.0.21"
 
 
 def build(folder: Folder, values: Values) -> Mapping[str, Dashboard]:
@@ -34,13 +34,16 @@ def build(folder: Folder, values: Values) -> Mapping[str, Dashboard]:
         from grafana_dashboards.errors import DashboardBuilderException
         from grafana_dashboards.exporter import DashboardExporter, ProjectProcessor
     except ModuleNotFoundError as error:
-        raise DashboardsError(f"{error.name} is needed to build dashboards: {INSTALL}") from None
+        raise DashboardsError(
+            f"{error.name} is needed to build dashboards: {INSTALL} (check does without it by"
+            " --no-drift)"
+        ) from None
     from moriio_observed.dashboarding import components, panels
 
-    class Collected(DashboardExporter):  # type: ignore[misc]
+    class Collected(DashboardExporter):
         """Keeps the dashboards instead of writing them."""
 
-        def process_dashboard(self, project_name: str, dashboard_name: str, data: Dashboard) -> None:
+        def process_dashboard(self, _project: str, dashboard_name: str, data: Dashboard) -> None:
             """Keep one dashboard."""
             built[f"{dashboard_name}.json"] = data
 
@@ -67,7 +70,7 @@ def _components(path: Path) -> Iterator[Any]:
 
     try:
         with path.open(encoding="utf-8") as file:
-            documents = list(yaml.load_all(file, Loader=GDBLoader))  # noqa: S506 - the builder's own
+            documents = list(yaml.load_all(file, Loader=GDBLoader))
     except (OSError, yaml.YAMLError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
     for document in documents:

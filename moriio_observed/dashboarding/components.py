@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 from grafana_dashboards.components import dashboards as builder
 from grafana_dashboards.components.annotations import Annotations, AnnotationsItemBase
@@ -24,11 +24,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from moriio_observed.dashboarding import panels, specs
 from moriio_observed.dashboarding.errors import DashboardsError
-
-TAG = "moriio"
-"""What tells our dashboards from others."""
-
-S = TypeVar("S", bound=specs.Panel)
+from moriio_observed.dashboarding.folder import TAG
 
 _OF_INTERVALS = ("auto", "auto_min", "auto_count")
 """Keys of interval variables that the SDK writes on every variable."""
@@ -90,7 +86,7 @@ class DashboardSpec(specs.Spec):
 class Dashboard(builder.Dashboard):
     """A dashboard, as JSON."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> dict[str, Any]:
+    def gen_json_from_data(self, data: Any, _context: Any) -> dict[str, Any]:
         """Return the dashboard as Grafana takes it."""
         spec = DashboardSpec.parse(data, f"dashboard {self.name}")
         made = (
@@ -120,7 +116,9 @@ class Dashboard(builder.Dashboard):
         return _tidy(json.loads(json.dumps(made.build(), cls=JSONEncoder)))
 
     def _list(self, kind: type, items: Sequence[Any]) -> list[Any]:
-        made: list[Any] = self.registry.create_component(kind, {kind.__name__.lower(): items}).gen_json()
+        made: list[Any] = self.registry.create_component(
+            kind, {kind.__name__.lower(): items}
+        ).gen_json()
         return made
 
 
@@ -135,51 +133,61 @@ class RowSpec(specs.Spec):
 class Row(RowsItemBase):
     """A row of panels."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> RowSpec:
+    def gen_json_from_data(self, data: Any, _context: Any) -> RowSpec:
         """Return the row with its panels made."""
         spec = RowSpec.parse(data, "row")
         made = self.registry.create_component(Panels, {"panels": spec.panels}).gen_json()
         return RowSpec(title=spec.title, panels=made)
 
 
-class TimeSeries(PanelsItemBase):
+class _Made:
+    """A panel, made of its spec."""
+
+    spec: ClassVar[type[specs.Panel]]
+    make: ClassVar[Any]
+    registry: Registry
+
+    def gen_json_from_data(self, data: Any, _context: Any) -> panels.AnyPanel:
+        """Return the panel."""
+        title = data.get("title", "without a title") if isinstance(data, dict) else data
+        spec = self.spec.parse(data, f"panel {title!r}")
+        made: panels.AnyPanel = self.make(spec, self.registry.context)
+        return made
+
+
+class TimeSeries(_Made, PanelsItemBase):
     """Lines or bars over time."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> panels.AnyPanel:
-        """Return the panel."""
-        return panels.time_series(_spec(specs.TimeSeries, data), self.registry.context)
+    spec = specs.TimeSeries
+    make = staticmethod(panels.time_series)
 
 
-class Stat(PanelsItemBase):
+class Stat(_Made, PanelsItemBase):
     """One number."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> panels.AnyPanel:
-        """Return the panel."""
-        return panels.stat_panel(_spec(specs.Stat, data), self.registry.context)
+    spec = specs.Stat
+    make = staticmethod(panels.stat_panel)
 
 
-class Heatmap(PanelsItemBase):
+class Heatmap(_Made, PanelsItemBase):
     """A histogram over time."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> panels.AnyPanel:
-        """Return the panel."""
-        return panels.heatmap_panel(_spec(specs.Heatmap, data), self.registry.context)
+    spec = specs.Heatmap
+    make = staticmethod(panels.heatmap_panel)
 
 
-class StateTimeline(PanelsItemBase):
+class StateTimeline(_Made, PanelsItemBase):
     """States over time."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> panels.AnyPanel:
-        """Return the panel."""
-        return panels.state_timeline(_spec(specs.StateTimeline, data), self.registry.context)
+    spec = specs.StateTimeline
+    make = staticmethod(panels.state_timeline)
 
 
-class Table(PanelsItemBase):
+class Table(_Made, PanelsItemBase):
     """A table."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> panels.AnyPanel:
-        """Return the panel."""
-        return panels.table_panel(_spec(specs.Table, data), self.registry.context)
+    spec = specs.Table
+    make = staticmethod(panels.table_panel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +201,7 @@ class PrometheusVariableSpec(specs.Spec):
 class PrometheusVariable(TemplatesItemBase):
     """The choice of the Prometheus to ask."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> sdk.DatasourceVariable:
+    def gen_json_from_data(self, data: Any, _context: Any) -> sdk.DatasourceVariable:
         """Return the variable."""
         spec = PrometheusVariableSpec.parse(data, "prometheus-variable")
         return sdk.DatasourceVariable(spec.name).label(spec.label).type("prometheus")
@@ -223,7 +231,7 @@ class LabelVariableSpec(specs.Spec):
 class LabelVariable(TemplatesItemBase):
     """The choice among the values of a label: several, or all."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> sdk.QueryVariable:
+    def gen_json_from_data(self, data: Any, _context: Any) -> sdk.QueryVariable:
         """Return the variable."""
         spec = LabelVariableSpec.parse(data, "label-variable")
         within = ", ".join(f'{label}=~"${variable}"' for label, variable in spec.within.items())
@@ -254,7 +262,7 @@ class PlaceVariableSpec(specs.Spec):
 class PlaceVariable(TemplatesItemBase):
     """A place outside of Grafana that links go to."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> sdk.ConstantVariable:
+    def gen_json_from_data(self, data: Any, _context: Any) -> sdk.ConstantVariable:
         """Return the variable."""
         spec = PlaceVariableSpec.parse(data, "place-variable")
         places = self.registry.context.values["links"]
@@ -283,7 +291,7 @@ class AnnotationSpec(specs.Spec):
 class Annotation(AnnotationsItemBase):
     """What happened, drawn over every panel."""
 
-    def gen_json_from_data(self, data: Any, context: Any) -> sdk.AnnotationQuery:
+    def gen_json_from_data(self, data: Any, _context: Any) -> sdk.AnnotationQuery:
         """Return the annotation."""
         spec = AnnotationSpec.parse(data, "annotation")
         query = self.registry.context.query(spec.query)
@@ -301,11 +309,6 @@ class Annotation(AnnotationsItemBase):
         )
 
 
-def _spec(kind: type[S], data: Any) -> S:
-    title = data.get("title", "without a title") if isinstance(data, dict) else data
-    return kind.parse(data, f"panel {title!r}")
-
-
 def _tidy(dashboard: dict[str, Any]) -> dict[str, Any]:
     """The SDK's output with what it leaves out, and without what it writes too much."""
     for number, panel in enumerate(dashboard["panels"], start=1):
@@ -313,8 +316,8 @@ def _tidy(dashboard: dict[str, Any]) -> dict[str, Any]:
         panel.get("options", {}).pop("footer", None)
         for link in panel.get("links", ()):
             link.pop("placement")
-    for link in dashboard["links"]:
-        link.pop("placement")
+    for part in (*dashboard["links"], *dashboard["annotations"]["list"]):
+        part.pop("placement")
     for variable in dashboard["templating"]["list"]:
         for key in _OF_INTERVALS:
             variable.pop(key, None)

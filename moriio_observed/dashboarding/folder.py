@@ -18,6 +18,9 @@ from moriio_observed.dashboarding.queries import Query, parse_queries
 Dashboard = dict[str, Any]
 """A dashboard as Grafana takes it."""
 
+TAG = "moriio"
+"""What tells our dashboards from others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:
@@ -49,7 +52,9 @@ class Folder:
         """
         found = {path.name: _read_json(path) for path in sorted(self.built_path.glob("*.json"))}
         if not found:
-            raise DashboardsError(f"{self.built_path} has no dashboards: name the folder with --dir")
+            raise DashboardsError(
+                f"{self.built_path} has no dashboards: name the folder with --dir"
+            )
         return found
 
     def queries(self, values: Values) -> Mapping[str, Query]:

@@ -141,9 +141,9 @@ def heatmap_panel(spec: specs.Heatmap, context: Context) -> heatmap.Panel:
         .filter_values(heatmap.FilterValueRange().le(EXCEEDED))
         .y_axis(heatmap.YAxisConfig().unit(_unit(spec.unit)))
         .tooltip(
-            heatmap.HeatmapTooltip().mode(common.TooltipDisplayMode.SINGLE).y_histogram(
-                y_histogram=True
-            )
+            heatmap.HeatmapTooltip()
+            .mode(common.TooltipDisplayMode.SINGLE)
+            .y_histogram(y_histogram=True)
         )
         .exemplars_color("rgba(255,0,255,0.7)")
         .show_legend()
@@ -176,16 +176,18 @@ def state_timeline(spec: specs.StateTimeline, context: Context) -> statetimeline
 
 def table_panel(spec: specs.Table, context: Context) -> table.Panel:
     """Return a table."""
-    columns = [
-        specs.Column.parse(column, f"a column of {spec.title!r}") for column in spec.columns
-    ]
+    columns = [specs.Column.parse(column, f"a column of {spec.title!r}") for column in spec.columns]
     asking = [column.query for column in columns if column.query]
     panel = (
         table.Panel()
         .cell_height(common.TableCellHeight.SM)
         .filterable(filterable=True)
         .sort_by(
-            [common_builders.TableSortByFieldState().display_name(spec.sort).desc(not spec.ascending)]
+            [
+                common_builders.TableSortByFieldState()
+                .display_name(spec.sort)
+                .desc(not spec.ascending)
+            ]
         )
         .transformations(_arranged(columns))
     )
@@ -275,9 +277,7 @@ def _unit(unit: str) -> str:
     return unit
 
 
-def _thresholds(
-    spec: Mapping[str, float | str], context: Context
-) -> dashboards.ThresholdsConfig:
+def _thresholds(spec: Mapping[str, float | str], context: Context) -> dashboards.ThresholdsConfig:
     if "base" not in spec:
         raise DashboardsError(f"thresholds begin with the colour of their base, not {dict(spec)}")
     begins = {
@@ -287,11 +287,7 @@ def _thresholds(
         raise DashboardsError(f"thresholds rise, not {begins}")
     base = model.Threshold(value=None, color=str(spec["base"]))
     steps = [model.Threshold(value=value, color=colour) for colour, value in begins.items()]
-    return (
-        dashboards.ThresholdsConfig()
-        .mode(model.ThresholdsMode.ABSOLUTE)
-        .steps([base, *steps])
-    )
+    return dashboards.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps([base, *steps])
 
 
 def _name_overrides(panel: timeseries.Panel, spec: specs.TimeSeries) -> None:

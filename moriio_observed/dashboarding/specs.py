@@ -1,4 +1,4 @@
-"""What a panel in the YAML may say. A key that is not here is refused, as is one that is missing."""
+"""What a panel in the YAML may say. A key that is not here is refused, and a missing one told."""
 
 from __future__ import annotations
 
