@@ -11,7 +11,7 @@ help:
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
 	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
 	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
-	@echo 'make lint           format, style, types, generated documents, scripts'
+	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          the benchmarks; DEAD=1: a real pair under load whose collector is dead'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
@@ -33,6 +33,7 @@ lint: setup
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
 	$(PYTHON_BIN) scripts/metrics_doc.py --check
+	.venv/bin/moriio-observed dashboards check
 	bash -n scripts/setup.sh
 	bash -n .ci/run
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/setup.sh .ci/run; \

@@ -130,6 +130,9 @@ install_engine() {
 install_project() {
     say "installing moriio-observed and its development tools"
     pip install -e '.[dev]' || fail "pip could not install this project"
+    # Alone: what it asks for needs Kerberos' headers to build, and only its command ever imports that.
+    pip install --no-deps grafana-dashboard-builder==0.10.0a3 ||
+        fail "pip could not install the builder of the dashboards"
 }
 
 # Debian's packages would start their services now and at every boot, open to the network. We need
