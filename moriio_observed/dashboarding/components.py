@@ -242,7 +242,6 @@ class LabelVariable(TemplatesItemBase):
             .label(spec.label)
             .datasource(panels.DATASOURCE)
             .query({"query": query, "refId": "variable"})
-            .definition(query)
             .multi(multi=True)
             .include_all(include_all=True)
             .all_value(".*" if spec.may_lack else ".+")
@@ -301,11 +300,9 @@ class Annotation(AnnotationsItemBase):
             .datasource(panels.DATASOURCE)
             .enable(enable=True)
             .icon_color(spec.colour)
-            .target(panels.target(query, spec.name))
-            .expr(query.expr)
+            .target(panels.target(query, "Anno").interval("15s"))
             .title_format(query.legend)
             .text_format(", ".join(f"{label} {{{{{label}}}}}" for label in spec.tells))
-            .step("15s")
         )
 
 

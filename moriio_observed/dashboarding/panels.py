@@ -182,6 +182,7 @@ def table_panel(spec: specs.Table, context: Context) -> table.Panel:
         table.Panel()
         .cell_height(common.TableCellHeight.SM)
         .filterable(filterable=True)
+        .cell_options(common.TableAutoCellOptions())
         .sort_by(
             [
                 common_builders.TableSortByFieldState()
