@@ -1,5 +1,5 @@
 """The Grafana dashboards: built from the YAML under `dashboards/`, checked, sent to a Grafana.
 
-`components`, `panels` and `build` need grafana-dashboard-builder, a development tool. All else
+`plugin` and `build` need grafana-dashboard-builder, a development tool. All else
 needs the extra `dashboards`. Nothing in serving imports this package.
 """

@@ -33,12 +33,13 @@ def build(folder: Folder, values: Values) -> Mapping[str, Dashboard]:
         from grafana_dashboards.components.projects import Project
         from grafana_dashboards.errors import DashboardBuilderException
         from grafana_dashboards.exporter import DashboardExporter, ProjectProcessor
+
+        from moriio_observed.dashboarding import plugin
     except ModuleNotFoundError as error:
         raise DashboardsError(
             f"{error.name} is needed to build dashboards: {INSTALL} (check does without it by"
             " --no-drift)"
         ) from None
-    from moriio_observed.dashboarding import components, panels
 
     class Collected(DashboardExporter):
         """Keeps the dashboards instead of writing them."""
@@ -49,8 +50,8 @@ def build(folder: Folder, values: Values) -> Mapping[str, Dashboard]:
 
     built: dict[str, Dashboard] = {}
     queries = folder.queries(values)
-    context = panels.Context(queries, values, set())
-    registry = components.Registry(context)
+    context = plugin.Context(queries, values, set())
+    registry = plugin.Registry(context)
     try:
         for path in folder.sources():
             for component in _components(path):

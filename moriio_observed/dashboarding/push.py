@@ -127,7 +127,7 @@ class Target:
     def _api(self) -> GrafanaApi:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise DashboardsError(
-                f"the address of Grafana is like https://grafana.example, not {self.url}"
+                f"{self.url} is no address of a Grafana: one is like https://grafana.example"
             )
         return GrafanaApi.from_url(self.url.rstrip("/"), self.token)
 

@@ -171,7 +171,7 @@ def test_without_a_token_nothing_is_asked(push, monkeypatch) -> None:
 
 @pytest.mark.parametrize("url", ["grafana.example", "ftp://grafana.example", "http://"])
 def test_an_address_that_is_none_is_named(push, url) -> None:
-    with pytest.raises(DashboardsError, match=f"not {url}"):
+    with pytest.raises(DashboardsError, match=f"^{url} is no address of a Grafana"):
         push("--url", url)
 
 

@@ -10,6 +10,7 @@ from moriio_observed.alerting.folder import Folder as AlertsFolder
 from moriio_observed.alerting.rules import DASHBOARDS, VARIABLES
 from moriio_observed.config import Settings
 from moriio_observed.dashboarding import check
+from moriio_observed.dashboarding.build import INSTALL
 from moriio_observed.dashboarding.folder import Folder
 from moriio_observed.dashboarding.rules.parts import panels
 
@@ -137,6 +138,13 @@ def test_provisioned_dashboards_cannot_be_changed_in_the_browser() -> None:
     path = ROOT / "dashboards/provisioning/dashboards/moriio.yaml"
     (provider,) = yaml.safe_load(path.read_text())["providers"]
     assert (provider["type"], provider["allowUiUpdates"]) == ("file", False)
+
+
+def test_whoever_is_told_to_install_the_builder_is_told_the_same() -> None:
+    builder, sdk = re.findall(r"grafana-\S+==\S+", INSTALL)
+    assert INSTALL in (ROOT / "dashboards/README.md").read_text()
+    assert f"--no-deps {builder} " in (ROOT / "scripts/setup.sh").read_text()
+    assert f'"{sdk}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_readme_names_every_dashboard() -> None:
