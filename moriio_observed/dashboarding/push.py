@@ -129,7 +129,8 @@ class Target:
             raise DashboardsError(
                 f"{self.url} is no address of a Grafana: one is like https://grafana.example"
             )
-        return GrafanaApi.from_url(self.url.rstrip("/"), self.token)
+        # The client puts `api` right behind what it is given.
+        return GrafanaApi.from_url(f"{self.url.rstrip('/')}/", self.token)
 
 
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:

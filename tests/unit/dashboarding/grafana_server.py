@@ -63,6 +63,8 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status: HTTPStatus, body: object) -> None:
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             status, body = HTTPStatus.UNAUTHORIZED, {"message": "Invalid API key"}
+        elif self.command != "PUT" and "/api/" not in self.path:
+            status, body = HTTPStatus.BAD_GATEWAY, {"message": "nothing is served here"}
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.end_headers()

@@ -86,6 +86,12 @@ def test_applied_every_dashboard_is_in_the_folder_that_was_made_for_it(push, gra
         assert found["dashboard"]["panels"] == ours["panels"]
 
 
+@pytest.mark.parametrize("below", ["/", "/grafana", "/grafana/"])
+def test_a_grafana_below_a_path_is_found(push, grafana, below) -> None:
+    assert push("--apply", "--url", grafana + below) == 0
+    assert there(grafana)["dashboard"]["uid"] == SALAD
+
+
 def test_a_second_push_finds_all_the_same_and_writes_nothing(push, grafana, capsys) -> None:
     push("--apply")
     capsys.readouterr()
