@@ -94,7 +94,7 @@ def test_nothing_but_the_catalogue_and_one_gauge_of_vllms_is_asked_for(groups) -
 def test_no_rule_reads_more_than_an_hour_of_every_engines_series(groups) -> None:
     raw = re.compile(r"moriio_\w+\{[^}]*\}\[(\w+)\]")
     windows = {window for rule in rules_of(groups) for window in raw.findall(rule["expr"])}
-    assert windows == {"1m", "5m", "15m", "30m", "1h"}
+    assert windows == {"1m", "5m", "15m", "1h"}
 
 
 def test_every_threshold_has_its_reason_beside_it() -> None:
