@@ -168,6 +168,24 @@ refuse_service_starts() {
     fi
 }
 
+# What draws the preview of the dashboards. It has no service.
+install_chromium() {
+    command -v chromium >/dev/null && return
+    if ! can_install_debian_packages; then
+        say "chromium not installed, going on without: this needs root and apt-get"
+    elif install_debian_packages chromium; then
+        say "chromium installed"
+    else
+        say "chromium not installed, going on without: apt-get could not install it"
+    fi
+}
+
+check_node() {
+    command -v node >/dev/null && command -v npm >/dev/null && return
+    say "Node.js or npm is not installed, going on without: the preview of the dashboards and the" \
+        "check against Grafana's types need Node.js 20 or newer, and their tests are skipped"
+}
+
 if is_ready; then exit 0; fi
 
 mkdir -p build
@@ -194,5 +212,7 @@ install_project
 install_without_service prometheus prometheus
 install_without_service prometheus-alertmanager amtool
 install_without_service victoria-metrics vmalert
+install_chromium
+check_node
 wanted_stamp >"$STAMP"
 say "ready"

@@ -1,4 +1,4 @@
-"""`moriio-observed dashboards`: build, check and send the Grafana dashboards."""
+"""`moriio-observed dashboards`: build, check, send and draw the Grafana dashboards."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import sys
 from pathlib import Path
 
+from moriio_observed.cli import preview
 from moriio_observed.cli.extras import extra
 from moriio_observed.dashboarding.errors import DashboardsError
 
 NAME = "dashboards"
-SUMMARY = "Build and check the Grafana dashboards, and send them to a Grafana."
+SUMMARY = "Build, check and draw the Grafana dashboards, and send them to a Grafana."
 
 URL = "GRAFANA_URL"
 TOKEN = "GRAFANA_TOKEN"  # noqa: S105 - the variable's name
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("build", "Build the dashboards from their sources (needs the builder).", _add_build),
         ("check", "Check every rule that our dashboards keep, also on your own.", _add_check),
         ("push", "Say what would change in a Grafana, and change it with --apply.", _add_push),
+        ("preview", "Draw the dashboards without a Grafana, as pictures.", preview.add_arguments),
     ):
         action = actions.add_parser(name, help=about, description=about)
         _add_places(action)
@@ -31,14 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build, check or push the dashboards.
+    """Build, check, push or preview the dashboards.
 
     Raises:
         AlertsError: The rules or values cannot be used.
         DashboardsError: The dashboards cannot be used, or Grafana refuses.
         MissingExtraError: The extra `dashboards` is not installed.
     """
-    return {"build": _build, "check": _check, "push": _push}[arguments.action](arguments)
+    actions = {"build": _build, "check": _check, "push": _push, "preview": preview.run}
+    return actions[arguments.action](arguments)
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:

@@ -26,6 +26,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.}/$-])/(work|tmp|home|root)/\w")
 
 # What is installed again whenever the project changes.
 PROJECT = ["install -e .[dev]", "install --no-deps grafana-dashboard-builder==0.10.0a3"]
+DEBIANS = ("prometheus", "amtool", "vmalert", "chromium", "node", "npm")
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -116,7 +117,7 @@ esac
         (folder / "bin").mkdir()
         for name in ("pyproject.toml", "scripts/setup.sh"):
             (folder / name).write_bytes((ROOT / name).read_bytes())
-        present = dict.fromkeys(("prometheus", "amtool", "vmalert"), "#!/bin/sh\n")
+        present = dict.fromkeys(DEBIANS, "#!/bin/sh\n")
         for name, script in {"python3": self.PYTHON, **present}.items():
             (folder / "bin" / name).write_text(script)
             (folder / "bin" / name).chmod(0o755)
