@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--theme", choices=("dark", "light"), default="dark", help="the colours (default: dark)"
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="fail if a panel has no data, too"
-    )
+    parser.add_argument("--strict", action="store_true", help="fail if a panel has no data, too")
     parser.add_argument(
         "--page",
         type=Path,
@@ -119,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(errors or (arguments.strict and empty)))
 
 
-def _chosen(built: dict[str, Dashboard], uids: list[str] | None) -> dict[str, Dashboard]:
+def _chosen(built: Mapping[str, Dashboard], uids: list[str] | None) -> dict[str, Dashboard]:
     by_uid = {dashboard["uid"]: name for name, dashboard in built.items()}
     if unknown := [uid for uid in uids or () if uid not in by_uid]:
         raise DashboardsError(

@@ -122,27 +122,25 @@ def panels(taken) -> dict[str, browser.DrawnPanel]:
 
 def test_every_panel_is_drawn_without_an_error(taken, panels) -> None:
     assert not list(taken["ours"].errors())
-    assert set(panels) == {
-        panel["title"] for panel in BARRIER["panels"] if panel["type"] != "row"
-    }
+    assert set(panels) == {panel["title"] for panel in BARRIER["panels"] if panel["type"] != "row"}
 
 
 @pytest.mark.parametrize(
-    ("title", "texts"),
+    ("title", "text"),
     [
-        ("Share of step time waited", ["25", "%"]),
-        ("Timeouts", ["120"]),
-        ("FULL steps without protection", ["none"]),
+        ("Share of step time waited", "25%"),
+        ("Timeouts", "120"),
+        ("FULL steps without protection", "none"),
     ],
 )
-def test_a_stat_shows_its_number_in_its_unit(panels, title, texts) -> None:
-    assert panels[title].text.split("\n")[1:] == texts
+def test_a_stat_shows_its_number_in_its_unit(panels, title, text) -> None:
+    assert panels[title].text == f"{title}\n{text}"
 
 
 def test_a_table_shows_its_columns_by_their_titles_and_its_cells_in_their_units(panels) -> None:
-    cells = panels["Waits by layer"].text.split()
-    assert cells == ["Waits", "by", "layer", "Layer", "Waited", "A", "wait", "Waits", "3", "1", "min",
-                     "25", "ms", "2,400"]  # fmt: skip
+    head = ["Layer", "Waited", "A wait", "Waits"]
+    cells = ["3", "1 min", "25 ms", "2,400"]
+    assert panels["Waits by layer"].text.split("\n") == ["Waits by layer", *head, *cells]
 
 
 def test_lines_are_named_by_their_legends(panels) -> None:
@@ -150,8 +148,8 @@ def test_lines_are_named_by_their_legends(panels) -> None:
 
 
 def test_a_heatmap_has_a_row_for_each_bucket_and_cells_where_something_was(panels) -> None:
-    rows = panels["Barrier waits"].text.split("\n")
-    counts = {label: int(cells.split()[0]) for label, _, cells in (row.partition(": ") for row in rows) if cells}
+    rows = [row.partition(": ") for row in panels["Barrier waits"].text.split("\n")]
+    counts = {label: int(cells.split()[0]) for label, _, cells in rows if cells}
     assert list(counts) == ["1 ms", "1 s", "5 s", "+Inf"]
     assert counts["1 ms"] == counts["5 s"] > 200
     assert counts["1 s"] == counts["+Inf"] == 0
@@ -175,9 +173,7 @@ def test_panels_without_a_number_are_listed(taken, panels) -> None:
         ("setting", "cannot draw with fillOpacty"),
     ],
 )
-def test_a_panel_that_cannot_be_drawn_says_why_and_the_others_are_drawn(
-    taken, name, error
-) -> None:
+def test_a_panel_that_cannot_be_drawn_says_why_and_the_others_are_drawn(taken, name, error) -> None:
     (told,) = taken[name].errors()
     assert told.startswith(f"{name}.png: panel 'Share of step time waited': ")
     assert error in told

@@ -23,7 +23,7 @@ const asItIs = (text: string) => text;
 
 // What a field of a panel can be told. Grafana registers the same names, with editors for them.
 const STANDARD = [
-  'unit', 'min', 'max', 'decimals', 'displayName', 'noValue', 'color', 'thresholds', 'mappings', 'links',
+  'unit', 'min', 'max', 'fieldMinMax', 'decimals', 'displayName', 'noValue', 'color', 'thresholds', 'mappings', 'links',
 ];
 const CUSTOM = [
   'align', 'axisPlacement', 'cellOptions', 'drawStyle', 'fillOpacity', 'filterable', 'inspect',

@@ -155,7 +155,7 @@ class Column(Spec):
         title: Its head.
         label: The label it shows.
         query: Or the query.
-        unit: Grafana's id of the unit, the panel's where unsaid.
+        unit: Grafana's id of the unit; where unsaid the panel's, and none for a label.
         decimals: How many are shown.
         thresholds: As of a panel; they colour the cell.
         bar: Whether a bar in the cell shows how much it is.

@@ -55,8 +55,8 @@ def _cell(
     column: specs.Column, titles: Mapping[str, str], context: Context
 ) -> list[model.DynamicConfigValue]:
     properties = []
-    if column.unit:
-        properties.append(setting("unit", unit_of(column.unit)))
+    if unit := column.unit or _unit_of_label(column):
+        properties.append(setting("unit", unit_of(unit)))
     if column.decimals is not None:
         properties.append(setting("decimals", column.decimals))
     if column.width is not None:
@@ -71,6 +71,8 @@ def _cell(
         bar = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
         properties.append(setting("custom.cellOptions", bar))
         properties.append(setting("min", 0))
+        # Else a bar is held against the largest number of the whole table.
+        properties.append(setting("fieldMinMax", value=True))
     elif column.thresholds or column.colours:
         properties.append(setting("custom.cellOptions", {"type": "color-text"}))
     if column.link:
@@ -82,6 +84,13 @@ def _cell(
         runbook = {"title": "Runbook", "url": url, "targetBlank": True}
         properties.append(setting("links", [runbook]))
     return properties
+
+
+def _unit_of_label(column: specs.Column) -> str:
+    """What keeps the panel's unit from a label that looks like a number, such as an engine's."""
+    if not column.label:
+        return ""
+    return "none" if column.number else "string"
 
 
 def _arranged(columns: Sequence[specs.Column]) -> list[model.DataTransformerConfig]:

@@ -90,7 +90,7 @@ def photograph(
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise DashboardsError(f"{chromium} does not end: waited {error.timeout:.0f} s") from None
+            raise DashboardsError(f"{chromium} does not end in {error.timeout:.0f} s") from None
     if done.returncode:
         raise DashboardsError(f"{chromium} does not draw:\n{done.stderr.strip()}")
     return [
@@ -105,7 +105,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self._contents = contents
         super().__init__(*args, **kwargs)
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that the base class calls
+    def do_GET(self) -> None:
         address = urlsplit(self.path)
         if address.path != "/contents":
             super().do_GET()

@@ -26,7 +26,9 @@ def called(legend: str, labels: Mapping[str, str]) -> str:
     return f"{labels.get('__name__', '')}{{{text}}}"
 
 
-def of_series(ref_id: str, legend: str, answer: Sequence[Series], times: Sequence[float]) -> list[Frame]:
+def of_series(
+    ref_id: str, legend: str, answer: Sequence[Series], times: Sequence[float]
+) -> list[Frame]:
     """Return a frame for each series of an answer, with a gap where it has no point.
 
     Args:
@@ -45,7 +47,7 @@ def of_series(ref_id: str, legend: str, answer: Sequence[Series], times: Sequenc
 
 
 def of_buckets(ref_id: str, answer: Sequence[Series], times: Sequence[float]) -> list[Frame]:
-    """Return one frame with a column for each bucket of a histogram, each without those below it."""
+    """Return one frame with a column for each bucket, each without those below it."""
     ordered = sorted(answer, key=lambda series: float(series["metric"]["le"]))
     columns: list[dict[str, Any]] = []
     below: Sequence[float | None] = [0.0] * len(times)

@@ -58,7 +58,9 @@ def built(source: Path, build: Path, say: Callable[[str], None]) -> Page:
     digest = digest_of(source)
     for program in ("node", "npm"):
         if shutil.which(program) is None:
-            raise DashboardsError(f"{program} is not installed: the preview is drawn with Node.js 20")
+            raise DashboardsError(
+                f"{program} is not installed: the preview is drawn with Node.js 20"
+            )
     build.mkdir(parents=True, exist_ok=True)
     with (build / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -31,7 +31,7 @@ class Window:
     def __post_init__(self) -> None:
         if self.start >= self.end:
             raise DashboardsError(
-                f"the time shown begins at {_text(self.start)}, not before its end {_text(self.end)}"
+                f"the time shown begins at {_text(self.start)}, which is not before its end"
             )
 
     @property
@@ -41,7 +41,9 @@ class Window:
 
     def step(self, points: int) -> float:
         """Return the seconds between two points of a panel that has room for so many."""
-        return self.scrape_interval * max(1, math.ceil(self.seconds / points / self.scrape_interval))
+        return self.scrape_interval * max(
+            1, math.ceil(self.seconds / points / self.scrape_interval)
+        )
 
     def rate_interval(self, step: float) -> float:
         """Return Grafana's `$__rate_interval` for a step: always four scrapes at least."""

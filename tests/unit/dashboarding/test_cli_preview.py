@@ -33,7 +33,7 @@ def test_a_choice_of_no_variable_is_told() -> None:
 
 
 def test_an_unknown_dashboard_is_told_with_those_there_are() -> None:
-    with pytest.raises(DashboardsError, match="no dashboard has the uid fleet: .*moriio-fleet"):
+    with pytest.raises(DashboardsError, match=r"no dashboard has the uid fleet: .*moriio-fleet"):
         preview("--dashboard", "fleet")
 
 

@@ -165,7 +165,9 @@ def test_what_answers_and_is_no_prometheus_is_told(answering, answer) -> None:
 
 def test_a_server_that_refuses_without_a_reason_is_told_with_its_status(answering) -> None:
     answering.status, answering.answer = 403, "forbidden"
-    with pytest.raises(DashboardsError, match=rf"no Prometheus answers at {answering.url}: HTTP 403"):
+    with pytest.raises(
+        DashboardsError, match=rf"no Prometheus answers at {answering.url}: HTTP 403"
+    ):
         Prometheus(answering.url).now("up", 1)
 
 

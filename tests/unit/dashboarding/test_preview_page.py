@@ -40,7 +40,9 @@ class Workshop:
         calls = self.build / "calls"
         calls.unlink(missing_ok=True)
         built(self.source, self.build, self.said.append)
-        return [line.split()[0] for line in calls.read_text().splitlines()] if calls.exists() else []
+        return (
+            [line.split()[0] for line in calls.read_text().splitlines()] if calls.exists() else []
+        )
 
 
 @pytest.fixture

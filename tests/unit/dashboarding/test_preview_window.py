@@ -35,7 +35,7 @@ def test_what_is_no_moment_is_named_with_the_right_form() -> None:
 
 def test_a_dashboard_says_itself_how_far_back_it_looks() -> None:
     assert shown_by_itself("now-6h") == 21600
-    with pytest.raises(DashboardsError, match="begins at 'now/d'.*name a --range"):
+    with pytest.raises(DashboardsError, match=r"begins at 'now/d'.*name a --range"):
         shown_by_itself("now/d")
 
 
