@@ -12,6 +12,7 @@ from typing import Any
 
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import Group, render_groups
+from tests.incident import case
 from tests.incident.backfill import watched
 from tests.incident.recording import WRONG, Recording, load
 from tests.incident.rules import evaluate
@@ -36,10 +37,14 @@ def main() -> int:
     """Tell the story; the answer is the exit code, 1 where the page came too late or in vain."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave a Prometheus with it running")
+    parser.add_argument("--case", action="store_true", help="only write the case for promtool")
     options = parser.parse_args()
     folder = Folder(ROOT / "alerts")
     groups = render_groups(folder.sources(), folder.values())
     incident, before = load("incident"), load("healthy")
+    if options.case:
+        case.write(groups, incident)
+        return 0
 
     calm = healthy(before)
     false_alarms = firings(evaluate(groups, calm))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,13 +41,21 @@ def watched(
 
 
 def _lines(timeline: Timeline, samples: Sequence[Sample], began: float) -> Iterator[str]:
-    for name, values in timeline.series.items():
-        for beat, value in enumerate(values):
-            if value is not None:
-                yield f"{name} {value!r} {began + beat * timeline.interval_s:.3f}"
-    for sample in samples:
-        labels = dict(sample.labels)
-        name = labels.pop("__name__")
-        inner = ",".join(f"{label}={json.dumps(value)}" for label, value in labels.items())
-        yield f"{name}{{{inner}}} {sample.value!r} {began + sample.at_s:.3f}"
+    """OpenMetrics, in the order in which it happened: promtool takes no other."""
+    seen = [
+        (beat * timeline.interval_s, name, value)
+        for name, values in timeline.series.items()
+        for beat, value in enumerate(values)
+        if value is not None
+    ]
+    seen += [(sample.at_s, _series(sample.labels), sample.value) for sample in samples]
+    for at_s, name, value in sorted(seen):
+        yield f"{name} {value!r} {began + at_s:.3f}"
     yield "# EOF"
+
+
+def _series(labels: Mapping[str, str]) -> str:
+    inner = (
+        f"{label}={json.dumps(value)}" for label, value in labels.items() if label != "__name__"
+    )
+    return f"{labels['__name__']}{{{','.join(inner)}}}"

@@ -41,8 +41,7 @@ ROOT = Path(__file__).parents[2]
 VLLM = "0.30.0"
 LAYERS, GAIN = 16, 0.25
 INTERVAL_S = 5.0
-MOST_CLIENTS = 16
-WARM_UP_S = 20.0
+FEW_CLIENTS, MOST_CLIENTS = 6, 24
 INSTANCES = {"prefill": "prefill-0:8000", "decode": "decode-0:8000"}
 
 HEALTHY_S, RAMP_S, SALAD_S = 120.0, 240.0, 60.0
@@ -55,7 +54,7 @@ end; the reads before it, in proportion."""
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What holds from a moment on.
+    """What holds from a moment on; before the first, nobody asks.
 
     Attributes:
         at_s: When, seconds since the recording began.
@@ -86,20 +85,26 @@ def slowed(share: float, last_s: float) -> Mapping[str, Any]:
 
 def healthy_plan() -> Iterator[Stage]:
     """Load that grows and falls as in the incident, and reads as fast as they are."""
-    for at_s, clients in ((0.0, 2), (60.0, 6), (120.0, 12), (180.0, MOST_CLIENTS), (240.0, 4)):
+    for at_s, clients in (
+        (1.0, 4),
+        (60.0, 8),
+        (120.0, 16),
+        (180.0, MOST_CLIENTS),
+        (240.0, 4),
+    ):
         yield Stage(at_s, clients, {}, f"{clients} clients")
 
 
 def incident_plan() -> Iterator[Stage]:
     """Load that grows, and a link that slows: the tail of its reads first, in the end all."""
-    yield Stage(0.0, 2, {}, "2 clients, healthy reads")
-    yield Stage(HEALTHY_S / 2, 4, {}, "4 clients, healthy reads")
+    yield Stage(1.0, 4, {}, "4 clients, healthy reads")
+    yield Stage(HEALTHY_S / 2, FEW_CLIENTS, {}, f"{FEW_CLIENTS} clients, healthy reads")
     steps = int(RAMP_S / RAMP_STEP_S)
     for step in range(steps):
         gone = step * RAMP_STEP_S
         share = min(1.0, FIRST_SHARE * 2 ** (gone / DOUBLES_S))
         last_s = SLOW_S + (SLOWER_S - SLOW_S) * step / steps
-        clients = 4 + round((MOST_CLIENTS - 4) * step / steps)
+        clients = FEW_CLIENTS + round((MOST_CLIENTS - FEW_CLIENTS) * step / steps)
         what = f"{clients} clients, {share:.2%} of the reads slowed, the last to {last_s:.2f} s"
         yield Stage(HEALTHY_S + gone, clients, slowed(share, last_s), what)
     end = HEALTHY_S + RAMP_S
@@ -138,7 +143,7 @@ def main() -> None:
 
 
 def _settings(role: Any, barrier: str | None = None) -> ServerSettings:
-    deadlines = {"transfer_timeout": 30, "recv_abort_timeout": 120}
+    deadlines: Mapping[str, Any] = {"transfer_timeout": 30, "recv_abort_timeout": 120}
     if barrier is None:
         config = transfer_config(role, **deadlines)
     else:
@@ -159,21 +164,20 @@ def _record(
     client = PairClient(servers["prefill"].ports, servers["decode"].ports)
     log = Log(servers["decode"].log)
     urls = {job: server.ports.url for job, server in servers.items()}
-    with Traffic(client, known, MOST_CLIENTS) as traffic:
-        traffic.clients = plan[0].clients
-        time.sleep(WARM_UP_S)
-        with Watch(urls, log, INTERVAL_S) as watch:
-            for stage in plan:
-                time.sleep(max(0.0, watch.began + stage.at_s - time.time()))
-                print(f"{stage.at_s:5.0f} s: {stage.what}", flush=True)
-                traffic.clients = stage.clients
-                fleet.faults.set(stage.faults)
-            time.sleep(max(0.0, watch.began + length_s - time.time()))
+    with Traffic(client, known, MOST_CLIENTS) as traffic, Watch(urls, log, INTERVAL_S) as watch:
+        for stage in plan:
+            time.sleep(max(0.0, watch.began + stage.at_s - time.time()))
+            print(f"{stage.at_s:5.0f} s: {stage.what}", flush=True)
+            traffic.clients = stage.clients
+            fleet.faults.set(stage.faults)
+        time.sleep(max(0.0, watch.began + length_s - time.time()))
+    # An answer given later has its exposure in a part of the log that nobody followed.
+    given = [each for each in traffic.given if watch.began <= each.given < watch.ended]
     return Recording(
         about={},
         interval_s=INTERVAL_S,
         series=_series(watch.pages, servers),
-        answers=_answers(traffic.given, log.exposed, watch.began),
+        answers=_answers(given, log.exposed, watch.began),
         stages=[Moment(stage.at_s, stage.what) for stage in plan],
         first_late_s=_first_late(log.exposed, watch.began),
         pages={job: pages[-1] for job, pages in watch.pages.items()},
@@ -213,7 +217,7 @@ def _samples(page: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 
 def _name(name: str, labels: Mapping[str, str]) -> str:
-    inner = ", ".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+    inner = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
     return f"{name}{{{inner}}}"
 
 
@@ -228,7 +232,6 @@ def _answers(given: Sequence[Given], exposed: Sequence[Exposed], began: float) -
             exposed=certainty.get(each.answer.request_id, ""),
         )
         for each in sorted(given, key=lambda one: one.given)
-        if each.given >= began
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from moriio_observed.alerting import promtool
-from moriio_observed.alerting.rules import Group
+from moriio_observed.alerting.rules import Group, rules_of
+from moriio_observed.dashboarding.promql import selectors
 from tests.incident.timeline import Timeline, Values
 
 EVERY_S = 15
@@ -51,7 +53,7 @@ def evaluate(groups: list[Group], timeline: Timeline) -> Sequence[Sample]:
     """
     times = range(0, int(timeline.length_s) + EVERY_S, EVERY_S)
     expectations = [{"expr": _ALL, "eval_time": f"{at}s", "exp_samples": []} for at in times]
-    test = {**_input(timeline), "promql_expr_test": expectations}
+    test = {**_input(groups, timeline), "promql_expr_test": expectations}
     return list(_samples(_said(groups, test)))
 
 
@@ -62,18 +64,25 @@ def words(groups: list[Group], timeline: Timeline, alert: str, at_s: float) -> M
         ValueError: It does not fire then, or more than once.
     """
     test = {"alertname": alert, "eval_time": f"{at_s:.0f}s", "exp_alerts": []}
-    said = _said(groups, {**_input(timeline), "alert_rule_test": [test]})
+    said = _said(groups, {**_input(groups, timeline), "alert_rule_test": [test]})
     [annotations] = re.findall(r"Annotations:\{(.*)\}", said)
     return _labels(annotations)
 
 
-def _input(timeline: Timeline) -> Mapping[str, Any]:
+def input_series(groups: list[Group], timeline: Timeline) -> list[dict[str, str]]:
+    """What promtool takes for scraped: no more than the rules ask for, or it takes long."""
+    asked = {each.name for rule in rules_of(groups) for each in selectors(rule["expr"])}
+    return [
+        {"series": name, "values": " ".join(_runs(_trimmed(values)))}
+        for name, values in timeline.series.items()
+        if name.partition("{")[0] in asked
+    ]
+
+
+def _input(groups: list[Group], timeline: Timeline) -> Mapping[str, Any]:
     return {
         "interval": f"{timeline.interval_s:g}s",
-        "input_series": [
-            {"series": name, "values": " ".join(map(_notation, _trimmed(values)))}
-            for name, values in timeline.series.items()
-        ],
+        "input_series": input_series(groups, timeline),
     }
 
 
@@ -91,8 +100,15 @@ def _trimmed(values: Values) -> Values:
     return values[:end]
 
 
-def _notation(value: float | None) -> str:
-    return "_" if value is None else repr(value)
+def _runs(values: Values) -> Iterator[str]:
+    """promtool's notation: `7x3` is a 7 and three more, `_x3` three times nothing."""
+    for value, run in itertools.groupby(values):
+        length = sum(1 for _ in run)
+        if value is None:
+            yield f"_x{length}"
+        else:
+            number = repr(value).removesuffix(".0")
+            yield number if length == 1 else f"{number}x{length - 1}"
 
 
 def _samples(said: str) -> Iterator[Sample]:

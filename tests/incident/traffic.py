@@ -16,7 +16,7 @@ from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.workload import prompts
 
 PROMPTS, DRAWS = 64, 4
-MAX_TOKENS = 32
+MAX_TOKENS = 16
 THINK_S = 0.1
 """How long a client thinks before it asks again."""
 LOOK_S = 0.1

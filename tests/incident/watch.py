@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -59,11 +60,13 @@ class Watch:
 
     Attributes:
         began: When the first scrape was due (`time.time`).
+        ended: When the block was left.
         pages: Each job's pages, in order.
     """
 
     def __init__(self, urls: Mapping[str, str], log: Log, interval_s: float) -> None:
         self.began = time.time()
+        self.ended = math.inf
         self.pages: Mapping[str, list[str]] = {job: [] for job in urls}
         self._urls = urls
         self._log = log
@@ -89,9 +92,11 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.ended = time.time()
         self._ended.set()
         for thread in self._threads:
             thread.join()
+        self._log.look()
         if error is None and self._failed:
             raise self._failed[0]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import render_groups
+from tests.incident.case import PATH, case
 from tests.incident.recording import Recording, load
 from tests.incident.rules import evaluate
 from tests.incident.story import Replay, firings, healthy, replays, told, wrong_at
@@ -71,3 +73,8 @@ def test_the_first_page_names_the_cause_and_a_runbook_that_is_there(played: list
     assert page["cause"] in page["summary"]
     assert page["runbook_url"].endswith(f"/{PAGE}.md")
     assert (FOLDER.path / "runbooks" / f"{PAGE}.md").exists()
+
+
+def test_the_case_for_promtool_is_made_of_the_recording(incident: Recording) -> None:
+    """If not: `python -m tests.incident --case`. That it passes is shown with the other cases."""
+    assert yaml.safe_load(PATH.read_text()) == case(GROUPS, incident)

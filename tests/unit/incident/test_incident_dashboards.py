@@ -20,7 +20,7 @@ from moriio_observed.demo import web
 from tests.incident.backfill import watched
 from tests.incident.recording import load
 from tests.incident.rules import evaluate
-from tests.incident.timeline import scraped
+from tests.incident.timeline import in_a_row, scraped
 from tests.monitoring import PROMETHEUS
 from tests.tools import needs
 
@@ -31,6 +31,7 @@ ALERTS = AlertsFolder(ROOT / "alerts")
 FOLDER = Folder(ROOT / "dashboards", ALERTS)
 BEGAN = 1_800_000_000.0
 STEP_S = 15
+RESTART_S = 60.0
 
 EMPTY: dict[str, str] = {}
 """Queries that find nothing on the incident, by how they are told apart; each with its reason."""
@@ -38,9 +39,9 @@ EMPTY: dict[str, str] = {}
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Asks as a dashboard over the whole incident does; gives the values it would draw."""
+    """Asks as a dashboard over all that was recorded does; gives the values it would draw."""
     groups = render_groups(ALERTS.sources(), ALERTS.values())
-    timeline = scraped(load("incident"))
+    timeline = in_a_row(scraped(load("healthy")), RESTART_S, scraped(load("incident")))
     length = int(timeline.length_s)
     folder = tmp_path_factory.mktemp("watched")
     with watched(folder, timeline, evaluate(groups, timeline), BEGAN) as url:
