@@ -26,7 +26,7 @@ const STANDARD = [
   'unit', 'min', 'max', 'fieldMinMax', 'decimals', 'displayName', 'noValue', 'color', 'thresholds', 'mappings', 'links',
 ];
 const CUSTOM = [
-  'align', 'axisPlacement', 'cellOptions', 'drawStyle', 'fillOpacity', 'filterable', 'inspect',
+  'align', 'axisPlacement', 'axisSoftMax', 'cellOptions', 'drawStyle', 'fillOpacity', 'filterable', 'inspect',
   'lineStyle', 'lineWidth', 'scaleDistribution', 'showPoints', 'stacking', 'thresholdsStyle', 'width',
 ];
 

@@ -20,6 +20,9 @@ from moriio_observed.dashboarding.plugin.pieces import (
     unit_of,
 )
 
+_ROOM = 1.25
+"""How far a scale goes beyond the highest threshold that is drawn."""
+
 
 def time_series(spec: specs.TimeSeries, context: Context) -> timeseries.Panel:
     """Return a panel of lines or bars over time."""
@@ -50,6 +53,8 @@ def time_series(spec: specs.TimeSeries, context: Context) -> timeseries.Panel:
     if spec.draw_thresholds:
         dashed = common.GraphThresholdsStyleMode.DASHED
         panel.thresholds_style(common_builders.GraphThresholdsStyleConfig().mode(dashed))
+        # So that the line is seen while all is well: Grafana's scale of nothing ends at 10000 %.
+        panel.axis_soft_max(_ROOM * _highest(spec, context))
     _name_overrides(panel, spec)
     return finished(panel, spec, targets_of(spec.queries, context), context)
 
@@ -115,6 +120,12 @@ def state_timeline(spec: specs.StateTimeline, context: Context) -> statetimeline
     if spec.states:
         panel.mappings([mapping({f"{value:g}": each for value, each in spec.states.items()})])
     return finished(panel, spec, targets_of(spec.queries, context), context)
+
+
+def _highest(spec: specs.TimeSeries, context: Context) -> float:
+    """Where the last of a panel's thresholds begins."""
+    *_, begins = spec.thresholds.values()
+    return context.threshold(begins)
 
 
 def _name_overrides(panel: timeseries.Panel, spec: specs.TimeSeries) -> None:

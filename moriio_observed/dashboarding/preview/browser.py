@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -69,7 +71,13 @@ def photograph(
     Raises:
         DashboardsError: The browser does not draw.
     """
-    with _serving(page.served, list(contents.values())) as url:
+    with (
+        _serving(page.served, list(contents.values())) as url,
+        # The browser's profile: when it is killed it leaves that behind.
+        tempfile.TemporaryDirectory(
+            prefix="moriio-preview-", ignore_cleanup_errors=True
+        ) as profile,
+    ):
         pictures = [
             {"url": f"{url}/?number={number}", "path": str(path.absolute())}
             for number, path in enumerate(contents)
@@ -83,6 +91,7 @@ def photograph(
         try:
             done = subprocess.run(  # noqa: S603 - our own script
                 ["node", str(page.photograph)],  # noqa: S607 - wherever the user has it
+                env={**os.environ, "TMPDIR": profile},
                 input=json.dumps(orders),
                 capture_output=True,
                 text=True,

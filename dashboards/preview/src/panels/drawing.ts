@@ -16,7 +16,7 @@ export interface Drawing {
 }
 
 /** Room for half of the last moment on the time axis. */
-export const PADDING: uPlot.Padding = [null, 16, null, null];
+export const PADDING: uPlot.Padding = [null, 28, null, null];
 
 export function drawEvents(plot: uPlot, events: Event[], theme: GrafanaTheme2): void {
   const { ctx, bbox } = plot;
