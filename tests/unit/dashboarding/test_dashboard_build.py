@@ -141,6 +141,38 @@ def test_a_table_has_its_columns_in_order_under_their_titles(sources) -> None:
     assert all(target["instant"] for target in table["targets"])
 
 
+def cell(dashboard: dict, title: str) -> dict:
+    """The settings of a column of the first table, by their name."""
+    (table,) = (panel for panel in dashboard["panels"] if panel["type"] == "table")
+    (column,) = (
+        each for each in table["fieldConfig"]["overrides"] if each["matcher"]["options"] == title
+    )
+    return {each["id"]: each["value"] for each in column["properties"]}
+
+
+@pytest.mark.parametrize(("number", "unit"), [(True, "none"), (False, "string")])
+def test_a_label_that_looks_like_a_number_does_not_get_the_tables_unit(
+    sources, number, unit
+) -> None:
+    columns = [{**COLUMNS[0], "number": number}, *COLUMNS[1:]]
+    sources.panels = [SERIES, {"table": {**TABLE["table"], "columns": columns}}]
+    assert cell(sources.build(), "Layer")["unit"] == unit
+
+
+def test_a_bar_is_held_against_the_numbers_of_its_own_column(sources) -> None:
+    columns = [*COLUMNS[:2], {**COLUMNS[2], "bar": True}]
+    sources.panels = [SERIES, {"table": {**TABLE["table"], "columns": columns}}]
+    assert cell(sources.build(), "Now")["fieldMinMax"] is True
+
+
+def test_a_threshold_that_is_drawn_is_within_the_scale(sources) -> None:
+    thresholds = {"base": "green", "orange": 0.1, "red": 0.4}
+    series = {**SERIES["time-series"], "draw_thresholds": True, "thresholds": thresholds}
+    sources.panels = [{"time-series": series}, TABLE]
+    (panel,) = (each for each in sources.build()["panels"] if each["type"] == "timeseries")
+    assert panel["fieldConfig"]["defaults"]["custom"]["axisSoftMax"] == 0.5
+
+
 def test_what_the_sdk_writes_too_much_is_taken_away(sources) -> None:
     made = sources.build()
     assert not {"auto", "auto_min", "auto_count"} & set(made["templating"]["list"][1])
