@@ -132,14 +132,18 @@ def untested(groups: Iterable[Group], tests: Mapping[str, Any]) -> Iterator[str]
     cases = [case for file in tests.values() for case in file["tests"]]
     for rule in alerts_of(groups):
         name = rule["alert"]
-        fires = [_fired(case) for case in cases if case["name"].startswith(f"{name} fires")]
-        quiet = [_fired(case) for case in cases if case["name"].startswith(f"{name} is quiet")]
+        fires = [_fired(case) for case in cases if _name(case).startswith(f"{name} fires")]
+        quiet = [_fired(case) for case in cases if _name(case).startswith(f"{name} is quiet")]
         if not any(name in fired for fired in fires):
             yield f"{name}: no test in which it fires"
         if not quiet:
             yield f"{name}: no test in which it must not fire"
         if any(name in fired for fired in quiet):
             yield f"{name}: fires in a test in which it must not"
+
+
+def _name(case: Mapping[str, Any]) -> str:
+    return str(case.get("name", ""))
 
 
 def _fired(case: Mapping[str, Any]) -> set[str]:

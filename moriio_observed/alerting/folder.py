@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from moriio_observed.alerting.errors import AlertsError
-from moriio_observed.alerting.rules import Group
+from moriio_observed.alerting.errors import AlertsError, ValuesError
+from moriio_observed.alerting.rules import Group, malformed
 from moriio_observed.alerting.values import Values, override, parse_values
 
 
@@ -30,8 +30,8 @@ class Folder:
         Raises:
             AlertsError: A file cannot be read, or names what is not there.
         """
-        ours = parse_values(_load(self.path / "values.yaml"))
-        return ours if own is None else override(ours, parse_values(_load(own)))
+        ours = _values(self.path / "values.yaml")
+        return ours if own is None else _values(own, over=ours)
 
     def sources(self) -> list[Group]:
         """Return every rule group with its placeholders, recording rules first.
@@ -50,14 +50,34 @@ class Folder:
         Raises:
             AlertsError: A file cannot be read.
         """
-        return {path.name: _load(path) for path in sorted((self.path / "tests").glob("*.yaml"))}
+        return {path.name: _tests(path) for path in sorted((self.path / "tests").glob("*.yaml"))}
 
     def _groups(self, kind: str) -> Iterator[Group]:
         for path in sorted((self.path / kind).glob("*.yaml")):
-            try:
-                yield from _load(path)["groups"]
-            except (KeyError, TypeError):
-                raise AlertsError(f"{path} has no groups") from None
+            loaded = _load(path)
+            groups = loaded.get("groups") if isinstance(loaded, Mapping) else None
+            if not isinstance(groups, list):
+                raise AlertsError(f"{path} has no groups")
+            for group in groups:
+                if (problem := malformed(group)) is not None:
+                    raise AlertsError(f"{path}: {problem}")
+                yield group
+
+
+def _values(path: Path, *, over: Values | None = None) -> Values:
+    try:
+        values = parse_values(_load(path))
+        return values if over is None else override(over, values)
+    except ValuesError as error:
+        raise AlertsError(f"{path}: {error}") from error
+
+
+def _tests(path: Path) -> Mapping[str, Any]:
+    loaded: Any = _load(path)
+    cases = loaded.get("tests") if isinstance(loaded, Mapping) else None
+    if not isinstance(cases, list) or not all(isinstance(case, Mapping) for case in cases):
+        raise AlertsError(f"{path} has no tests")
+    return {**loaded}
 
 
 def _load(path: Path) -> Any:
@@ -65,5 +85,7 @@ def _load(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise AlertsError(f"{path} is no YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise AlertsError(f"{path} is no text in UTF-8") from error
     except OSError as error:
         raise AlertsError(f"{path} cannot be read: {error.strerror}") from error

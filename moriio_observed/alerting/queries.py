@@ -23,6 +23,7 @@ FOREIGN: Mapping[str, frozenset[str]] = {
 }
 """Metrics of vLLM itself that rules and runbooks may ask for, and their labels."""
 
+_WORDS = re.compile(r"[\w|]+")
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _VLLM = frozenset({"model_name", "engine"})
 
@@ -108,8 +109,10 @@ class Queries:
     ) -> None:
         if matcher.name not in labels:
             self.problems.append(f"{name} has no label {matcher.name}")
-        for value in matcher.value.split("|"):
-            if not any(re.fullmatch(value, one) for one in closed.get(matcher.name, (value,))):
+        if (taken := closed.get(matcher.name)) is None:
+            return
+        for value, pattern in _wanted(matcher):
+            if not any(re.fullmatch(pattern, one) for one in taken):
                 self.problems.append(f"{matcher.name} of {name} is never {value}")
 
     def _aggregate(self, expr: promql.AggregateExpr) -> frozenset[str]:
@@ -138,6 +141,16 @@ class Queries:
     def _need(self, named: frozenset[str], have: frozenset[str], where: str) -> None:
         if missing := sorted(named - have):
             self.problems.append(f"{where}: no label {', '.join(missing)}")
+
+
+def _wanted(matcher: promql.Matcher) -> list[tuple[str, str]]:
+    """The values that a matcher asks for, each with the expression it stands for."""
+    value = matcher.value
+    if matcher.op not in (promql.MatchOp.Re, promql.MatchOp.NotRe):
+        return [(value, re.escape(value))]
+    # Each of some plain words has to be one; of anything else the whole.
+    alternatives = value.split("|") if _WORDS.fullmatch(value) else [value]
+    return [(each, each) for each in alternatives]
 
 
 def instrument_of(name: str) -> Instrument | None:

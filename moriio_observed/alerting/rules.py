@@ -45,6 +45,21 @@ def render_groups(
     return groups
 
 
+def malformed(group: Any) -> str | None:
+    """What a group lacks to be one, None where it has all that rendering takes for granted."""
+    if not isinstance(group, Mapping) or not isinstance(group.get("rules"), list):
+        return f"a group has a name and a list of rules, not {group!r:.60}"
+    for rule in group["rules"]:
+        if not isinstance(rule, Mapping) or not {"alert", "record"} & rule.keys():
+            return f"a rule has an alert or a record, not {rule!r:.60}"
+        name = rule.get("alert", rule.get("record"))
+        if not isinstance(rule.get("expr"), str):
+            return f"{name} has no expr, or none that is a text"
+        if "alert" in rule and not isinstance(rule.get("annotations"), Mapping):
+            return f"{name} has no annotations"
+    return None
+
+
 def rules_of(groups: Iterable[Group]) -> Iterator[Rule]:
     """Every rule of some groups."""
     for group in groups:
@@ -58,7 +73,7 @@ def alerts_of(groups: Iterable[Group]) -> Iterator[Rule]:
 
 def _link(rule: Rule, values: Values) -> None:
     annotations = rule["annotations"]
-    annotations["runbook_url"] = f"{values['links']['runbooks']}/{rule['alert']}.md"
+    annotations["runbook_url"] = f"{_link_to(values, 'runbooks')}/{rule['alert']}.md"
     if (dashboard := annotations.pop(DASHBOARD, None)) is not None:
         annotations["dashboard_url"] = _dashboard_url(dashboard, rule["expr"], values)
 
@@ -73,4 +88,8 @@ def _dashboard_url(dashboard: str, expr: str, values: Values) -> str:
         for label, variable in VARIABLES.items()
         if label in labels
     )
-    return f"{values['links']['dashboards']}/moriio-{dashboard}?{query}"
+    return f"{_link_to(values, 'dashboards')}/moriio-{dashboard}?{query}"
+
+
+def _link_to(values: Values, place: str) -> str:
+    return str(values["links"][place]).rstrip("/")

@@ -53,9 +53,11 @@ def amtool(*words: str | Path) -> str:
     return done.stdout
 
 
-def rendered(tmp_path: Path, template: str, *alerts: Mapping[str, Any]) -> str:
+def rendered(
+    tmp_path: Path, template: str, *alerts: Mapping[str, Any], status: str | None = None
+) -> str:
     data = tmp_path / "data.json"
-    data.write_text(json.dumps({"status": alerts[0]["status"], "alerts": alerts}))
+    data.write_text(json.dumps({"status": status or alerts[0]["status"], "alerts": alerts}))
     text = f'{{{{ template "{template}" . }}}}'
     return amtool(
         "template",
@@ -149,6 +151,28 @@ def test_an_alert_without_a_label_for_why_points_to_its_runbook(tmp_path) -> Non
 def test_a_title_tells_how_many_and_what_the_first_is(tmp_path) -> None:
     title = rendered(tmp_path, "moriio.title", RANK_SLOW, with_labels(instance="d2:8000"))
     assert title == "[FIRING 2] MoriioRankSlow: Rank 3 is slow"
+
+
+@needs("amtool")
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("title", "[FIRING 1] MoriioReadsStuck: Rank 3 is slow"),
+        ("runbook", "https://runbooks.example/MoriioReadsStuck.md"),
+        ("dashboard", "https://grafana.example/d/moriio-reads-and-transport"),
+    ],
+)
+def test_the_headline_is_of_what_still_fires(tmp_path, template, says) -> None:
+    over = {**RANK_SLOW, "status": "resolved"}
+    fires = with_labels(alertname="MoriioReadsStuck") | {
+        "annotations": {
+            "summary": "Rank 3 is slow",
+            "runbook_url": "https://runbooks.example/MoriioReadsStuck.md",
+            "dashboard_url": "https://grafana.example/d/moriio-reads-and-transport",
+        }
+    }
+    data = rendered(tmp_path, f"moriio.{template}", over, fires, status="firing")
+    assert data == says
 
 
 @needs("amtool")

@@ -131,12 +131,41 @@ def test_tests_tell_that_the_users_threshold_is_out_of_their_reach(quick, mine, 
         ("values.yaml", "a: [", "values.yaml is no YAML"),
         ("rules/reads.yaml", "rules: []", "reads.yaml has no groups"),
         ("rules/reads.yaml", "", "reads.yaml has no groups"),
+        ("rules/reads.yaml", "groups: [{name: g}]", "reads.yaml: a group has a name and a list"),
+        ("rules/reads.yaml", "groups: [{name: g, rules: [7]}]", "reads.yaml: a rule has an alert"),
+        ("rules/reads.yaml", "groups: [{rules: [{alert: A}]}]", "reads.yaml: A has no expr"),
+        ("rules/reads.yaml", "groups: [{rules: [{alert: A, expr: x}]}]", "A has no annotations"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(copy, broken, text, says) -> None:
     (copy / broken).write_text(text)
     with pytest.raises(AlertsError, match=says):
         run("render", "--dir", copy)
+
+
+def test_a_file_of_tests_without_any_is_named(copy) -> None:
+    (copy / "tests" / "burn.yaml").write_text("rule_files: [rules.yaml]")
+    with pytest.raises(AlertsError, match=r"burn.yaml has no tests"):
+        run("check", "--dir", copy)
+
+
+def test_a_test_without_a_name_is_nobodys(copy) -> None:
+    (copy / "tests" / "mine.yaml").write_text("tests: [{input_series: []}]")
+    assert run("check", "--dir", copy) == 0
+
+
+def test_values_that_cannot_be_used_are_named_with_their_file(copy, tmp_path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_text("thresholds: {peer: 4}")
+    with pytest.raises(AlertsError, match=r"mine.yaml: thresholds.peer \(4\) is no value"):
+        run("render", "--dir", copy, "--values", own)
+
+
+def test_values_that_are_no_text_are_named(copy, tmp_path) -> None:
+    own = tmp_path / "mine.yaml"
+    own.write_bytes(b"\xff\xfe")
+    with pytest.raises(AlertsError, match=r"mine.yaml is no text in UTF-8"):
+        run("render", "--dir", copy, "--values", own)
 
 
 def test_a_folder_without_rules_is_named(tmp_path) -> None:

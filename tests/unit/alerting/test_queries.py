@@ -51,6 +51,10 @@ def test_a_metric_that_nobody_exposes_is_told(name) -> None:
             'moriio_exposed_requests_total{action=~"recomputed|faild"}',
             "action of moriio_exposed_requests_total is never faild",
         ),
+        (
+            'moriio_exposed_requests_total{action="recompute."}',
+            "action of moriio_exposed_requests_total is never recompute.",
+        ),
         ('engine:x:rate5m{cause="none"}', "cause of engine:x:rate5m is never none"),
         ('engine:x:rate5m{instance="a"}', "engine:x:rate5m has no label instance"),
         ("sum by (tp_rank) (moriio_requests_total)", "sum by: no label tp_rank"),
@@ -65,6 +69,17 @@ def test_a_metric_that_nobody_exposes_is_told(name) -> None:
 def test_a_label_that_is_not_there_is_told(query, says) -> None:
     (problem,) = problems(query)
     assert problem.startswith(says)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'moriio_exposed_requests_total{action=~"(recomputed|failed)", cause=~"fail.+"}',
+        'moriio_config_info{mori_version="0+loopback", version!="1.(0"}',
+    ],
+)
+def test_a_value_that_a_label_takes_is_well_however_it_is_asked_for(query) -> None:
+    assert problems(query) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from moriio_observed.alerting.yaml_text import to_yaml
 VALUES = {
     "selectors": {"engines": 'job="d"'},
     "labels": {"engine": "job, instance, model_name, engine", "fleet": "job, model_name"},
-    "links": {"runbooks": "https://runbooks.example", "dashboards": "https://grafana.example/d"},
+    "links": {"runbooks": "https://runbooks.example/", "dashboards": "https://grafana.example/d/"},
     "resource": {"name": "ours", "release": "prom", "namespace": "there"},
 }
 SOURCES = [
