@@ -29,6 +29,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import
 )
 from vllm.forward_context import override_forward_context
 
+from benchmarks.rule_evaluation import rule_evaluation
 from benchmarks.tracing import cost_of_tracing
 from moriio_observed import upstream
 from moriio_observed.barrier import Era, Waiter
@@ -191,6 +192,8 @@ def main() -> int:
     benchmarks = (hooks_of_an_idle_step, landing_to_return, step_cost_in_flight, cost_of_tracing)
     with pytest.MonkeyPatch.context() as patch:
         over = [benchmark.__name__ for benchmark in benchmarks if not benchmark(patch)]
+    if not rule_evaluation():
+        over.append(rule_evaluation.__name__)
     if over:
         print(f"benchmarks: over budget: {', '.join(over)}", file=sys.stderr)
         return 1

@@ -130,21 +130,25 @@ install_engine() {
 install_project() {
     say "installing moriio-observed and its development tools"
     pip install -e '.[dev]' || fail "pip could not install this project"
+    # Alone: what it asks for needs Kerberos' headers to build, and only its command ever imports that.
+    pip install --no-deps grafana-dashboard-builder==0.10.0a3 ||
+        fail "pip could not install the builder of the dashboards"
 }
 
-# Debian's package would start its service now and at every boot, open to the network. We need
-# only the binary: the start is refused by policy, the boot entry is taken out. A Prometheus that
-# is already installed is never touched.
-install_prometheus() {
-    command -v prometheus >/dev/null && return
-    local skipped="Prometheus not installed, going on without:"
+# Debian's packages would start their services now and at every boot, open to the network. We need
+# only the programs: the start is refused by policy, the boot entry is taken out. A program that is
+# already installed is never touched.
+install_without_service() {
+    local package=$1 program=$2 skipped
+    command -v "$program" >/dev/null && return
+    skipped="$package not installed, going on without:"
     if ! can_install_debian_packages; then
         say "$skipped this needs root and apt-get"
-    elif ! refuse_service_starts; then
+    elif ! refuse_service_starts "$package"; then
         say "$skipped $POLICY would let its service start"
-    elif install_debian_packages prometheus; then
-        update-rc.d prometheus disable || say "could not take Prometheus out of the boot"
-        say "Prometheus installed; its service is neither started nor enabled"
+    elif install_debian_packages "$package"; then
+        update-rc.d "$package" disable || say "could not take $package out of the boot"
+        say "$package installed; its service is neither started nor enabled"
     else
         say "$skipped apt-get could not install it"
     fi
@@ -155,13 +159,31 @@ install_prometheus() {
 refuse_service_starts() {
     local code=0
     if [ -e "$POLICY" ]; then
-        "$POLICY" prometheus start >/dev/null 2>&1 || code=$?
+        "$POLICY" "$1" start >/dev/null 2>&1 || code=$?
         [ "$code" = 101 ]
     else
         own_policy=yes
         printf '#!/bin/sh\nexit 101\n' >"$POLICY"
         chmod +x "$POLICY"
     fi
+}
+
+# What draws the preview of the dashboards. It has no service.
+install_chromium() {
+    command -v chromium >/dev/null && return
+    if ! can_install_debian_packages; then
+        say "chromium not installed, going on without: this needs root and apt-get"
+    elif install_debian_packages chromium; then
+        say "chromium installed"
+    else
+        say "chromium not installed, going on without: apt-get could not install it"
+    fi
+}
+
+check_node() {
+    command -v node >/dev/null && command -v npm >/dev/null && return
+    say "Node.js or npm is not installed, going on without: the preview of the dashboards and the" \
+        "check against Grafana's types need Node.js 20 or newer, and their tests are skipped"
 }
 
 if is_ready; then exit 0; fi
@@ -187,6 +209,10 @@ make_venv
 install_libnuma
 install_engine
 install_project
-install_prometheus
+install_without_service prometheus prometheus
+install_without_service prometheus-alertmanager amtool
+install_without_service victoria-metrics vmalert
+install_chromium
+check_node
 wanted_stamp >"$STAMP"
 say "ready"

@@ -10,11 +10,15 @@ import sys
 from collections.abc import Sequence
 
 from moriio_observed import __version__
-from moriio_observed.cli import demo, traces
+from moriio_observed.alerting.errors import AlertsError
+from moriio_observed.cli import alerts, dashboards, demo, traces
+from moriio_observed.cli.extras import MissingExtraError
+from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.traces.errors import TracesError
 
-COMMANDS = (demo, traces)
+COMMANDS = (demo, traces, alerts, dashboards)
+FAILURES = (AlertsError, DashboardsError, DemoError, MissingExtraError, OSError, TracesError)
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -33,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = arguments.run(arguments)
-    except (DemoError, TracesError, OSError) as error:
+    except FAILURES as error:
         print(f"moriio-observed {arguments.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

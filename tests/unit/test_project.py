@@ -24,6 +24,11 @@ LOCAL_HOST = re.compile(r"127\.[\d.]+|0\.0\.0\.0|\[?::1?\]?|[^.]*|.*\.example(\.
 MACHINE_PATH = re.compile(r"(?<![\w.}/$-])/(work|tmp|home|root)/\w")
 
 
+# What is installed again whenever the project changes.
+PROJECT = ["install -e .[dev]", "install --no-deps grafana-dashboard-builder==0.10.0a3"]
+DEBIANS = ("prometheus", "amtool", "vmalert", "chromium", "node", "npm")
+
+
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -91,7 +96,10 @@ def test_the_demo_keeps_its_pair_only_when_asked(arguments: list[str], kept: boo
 
 
 class Checkout:
-    """A copy of the set-up with stand-ins for Python, pip and Prometheus that only note calls."""
+    """A copy of the set-up with stand-ins for Python and pip that only note calls.
+
+    Programs that Debian's packages bring are there, and are not installed.
+    """
 
     PYTHON = f"""\
 #!/usr/bin/env bash
@@ -109,7 +117,8 @@ esac
         (folder / "bin").mkdir()
         for name in ("pyproject.toml", "scripts/setup.sh"):
             (folder / name).write_bytes((ROOT / name).read_bytes())
-        for name, script in (("python3", self.PYTHON), ("prometheus", "#!/bin/sh\n")):
+        present = dict.fromkeys(DEBIANS, "#!/bin/sh\n")
+        for name, script in {"python3": self.PYTHON, **present}.items():
             (folder / "bin" / name).write_text(script)
             (folder / "bin" / name).chmod(0o755)
 
@@ -155,7 +164,7 @@ def test_a_change_of_the_project_leaves_the_engine_alone(checkout: Checkout) -> 
     checkout.set_up()
     with (checkout.folder / "pyproject.toml").open("a") as file:
         file.write("\n# changed\n")
-    assert checkout.set_up()[1] == ["install -e .[dev]"]
+    assert checkout.set_up()[1] == PROJECT
 
 
 def test_the_fallback_for_torch_is_not_asked_when_pip_finds_it(checkout: Checkout) -> None:
@@ -173,7 +182,7 @@ def test_the_fallback_for_torch_can_be_replaced(checkout: Checkout) -> None:
 def test_a_failed_set_up_says_why_last_and_is_taken_up_again(checkout: Checkout) -> None:
     code, _, last = checkout.set_up(REFUSED="-e .[dev]")
     assert (code, last) == (1, "setup: failed: pip could not install this project")
-    assert checkout.set_up()[:2] == (0, ["install -e .[dev]"])
+    assert checkout.set_up()[:2] == (0, PROJECT)
 
 
 def test_a_set_up_that_was_killed_starts_from_an_empty_environment(checkout: Checkout) -> None:
