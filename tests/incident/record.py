@@ -45,12 +45,12 @@ INTERVAL_S = 5.0
 FEW_CLIENTS, MOST_CLIENTS = 6, 24
 INSTANCES = {"prefill": "prefill-0:8000", "decode": "decode-0:8000"}
 
-HEALTHY_S, RAMP_S, SALAD_S = 120.0, 240.0, 60.0
+HEALTHY_S, RAMP_S, SALAD_S = 120.0, 360.0, 60.0
 RAMP_STEP_S = 10.0
-FIRST_SHARE, DOUBLES_S = 0.0005, 24.0
-SLOW_S, SLOWER_S = 0.15, 0.4
-"""How long a slowed request's last read takes at least, when the link begins to slow and at the
-end; the reads before it, in proportion."""
+FIRST_SHARE, LAST_SHARE = 0.001, 1.0
+"""The share of the reads that is slowed, when the link begins to slow and at the end."""
+SLOW_S, SLOWEST_S = 0.04, 0.64
+"""How long the last read of a slowed request takes at least; those before it, in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,17 @@ def incident_plan() -> Iterator[Stage]:
     yield Stage(HEALTHY_S / 2, FEW_CLIENTS, {}, f"{FEW_CLIENTS} clients, healthy reads")
     steps = int(RAMP_S / RAMP_STEP_S)
     for step in range(steps):
-        gone = step * RAMP_STEP_S
-        share = min(1.0, FIRST_SHARE * 2 ** (gone / DOUBLES_S))
-        last_s = SLOW_S + (SLOWER_S - SLOW_S) * step / steps
-        clients = FEW_CLIENTS + round((MOST_CLIENTS - FEW_CLIENTS) * step / steps)
-        what = f"{clients} clients, {share:.2%} of the reads slowed, the last to {last_s:.2f} s"
-        yield Stage(HEALTHY_S + gone, clients, slowed(share, last_s), what)
-    end = HEALTHY_S + RAMP_S
-    yield Stage(end, MOST_CLIENTS, slowed(1.0, SLOWER_S), f"{MOST_CLIENTS} clients, all slowed")
+        gone = step / steps
+        share = FIRST_SHARE * (LAST_SHARE / FIRST_SHARE) ** gone
+        last_s = SLOW_S * (SLOWEST_S / SLOW_S) ** gone
+        clients = FEW_CLIENTS + round((MOST_CLIENTS - FEW_CLIENTS) * gone)
+        yield _slowing(HEALTHY_S + step * RAMP_STEP_S, clients, share, last_s)
+    yield _slowing(HEALTHY_S + RAMP_S, MOST_CLIENTS, LAST_SHARE, SLOWEST_S)
+
+
+def _slowing(at_s: float, clients: int, share: float, last_s: float) -> Stage:
+    what = f"{clients} clients, {share:.1%} of the reads slowed, the last to {last_s:.2f} s"
+    return Stage(at_s, clients, slowed(share, last_s), what)
 
 
 RECORDINGS: Mapping[str, tuple[str, Callable[[], Iterator[Stage]], float]] = {
