@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from moriio_observed.alerting.errors import AlertsError, ValuesError
+from moriio_observed.alerting.forms import check_forms
 from moriio_observed.alerting.rules import Group, malformed
 from moriio_observed.alerting.values import Values, override, parse_values
 
@@ -67,9 +68,11 @@ class Folder:
 def _values(path: Path, *, over: Values | None = None) -> Values:
     try:
         values = parse_values(_load(path))
-        return values if over is None else override(over, values)
+        values = values if over is None else override(over, values)
+        check_forms(values)
     except ValuesError as error:
         raise AlertsError(f"{path}: {error}") from error
+    return values
 
 
 def _tests(path: Path) -> Mapping[str, Any]:

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
-
-import promql_parser as promql
 
 from moriio_observed.alerting.errors import AlertsError, ValuesError
 
 Values = Mapping[str, Mapping[str, str | float]]
 """A value by section and name."""
 
+_SHAPE = "sections of names, such as thresholds: {barrier_wait_share: 0.4}"
 _PLACEHOLDER = re.compile(r"\$\{([^}\n]*)\}?")
-_LABELS = re.compile(r"\s*[a-zA-Z_]\w*\s*(,\s*[a-zA-Z_]\w*\s*)*", re.ASCII)
 
 
 def parse_values(loaded: Any) -> Values:
     """Return what a values file holds, once it has the right shape.
 
     Raises:
-        ValuesError: It is not a mapping of sections of numbers and texts, or one of them would make
-            rules that no engine takes.
+        ValuesError: It is not a mapping of sections of numbers and texts.
     """
     if not isinstance(loaded, Mapping):
         raise ValuesError(f"values are {_SHAPE}, not {loaded!r}")
     for name, section in loaded.items():
         if not isinstance(section, Mapping):
             raise ValuesError(f"{name} is a section, not {section!r}: values are {_SHAPE}")
-    for path, value in _leaves(loaded):
+    for path, value in leaves(loaded):
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValuesError(f"{path} is a number or a text, not {value!r}")
-        form, is_right = _FORMS.get(path.partition(".")[0], _ANY)
-        if not is_right(value):
-            raise ValuesError(f"{path} is {form}, not {value!r}")
     return loaded
 
 
@@ -46,8 +39,8 @@ def override(ours: Values, theirs: Values) -> Values:
     Raises:
         ValuesError: The user names what is not there, or puts a text for a number or the reverse.
     """
-    known = dict(_leaves(ours))
-    for path, value in _leaves(theirs):
+    known = dict(leaves(ours))
+    for path, value in leaves(theirs):
         if path not in known:
             raise ValuesError(f"{path} ({value!r}) is no value{_nearest(path, known)}")
         if isinstance(value, str) is not isinstance(known[path], str):
@@ -83,7 +76,7 @@ def placeholders(source: str) -> set[str]:
 
 def value_names(values: Values) -> set[str]:
     """Every value, as `section.name`."""
-    return {path for path, _ in _leaves(values)}
+    return {path for path, _ in leaves(values)}
 
 
 def _value(placeholder: re.Match[str], values: Values) -> str:
@@ -102,34 +95,8 @@ def _nearest(path: str, known: Collection[str]) -> str:
     return f"; {near[0]} is" if near else ""
 
 
-def _are_matchers(value: object) -> bool:
-    try:
-        promql.parse(f"x{{{value}}}")
-    except ValueError:
-        return False
-    return True
-
-
-def _are_labels(value: object) -> bool:
-    return _LABELS.fullmatch(str(value)) is not None
-
-
-def _is_threshold(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, int | float) and 0 <= value < math.inf)
-
-
-_SHAPE = "sections of names, such as thresholds: {barrier_wait_share: 0.4}"
-_ANY: tuple[str, Callable[[object], bool]] = ("", lambda _: True)
-_FORMS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    "selectors": ('a list of matchers such as job="decode", namespace="prod"', _are_matchers),
-    "labels": ("a list of labels such as job, model_name", _are_labels),
-    # A text is told by the comparison with ours.
-    "thresholds": ("a number from 0 on", _is_threshold),
-}
-"""What a value of a section has to be, and whether it is."""
-
-
-def _leaves(values: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield every value with its name, as `section.name`."""
     for section, entries in values.items():
         for name, value in entries.items():
             yield f"{section}.{name}", value

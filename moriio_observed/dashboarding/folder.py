@@ -80,9 +80,16 @@ def _read_json(path: Path) -> Dashboard:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
-    if not isinstance(loaded, dict) or not isinstance(loaded.get("panels"), list):
+    if not isinstance(loaded, dict) or not _are_mappings(loaded.get("panels")):
         raise DashboardsError(f"{path} is no dashboard: it has no list of panels")
+    variables = loaded.get("templating", {}).get("list", [])
+    if not _are_mappings(variables) or not all({"name", "type"} <= set(one) for one in variables):
+        raise DashboardsError(f"{path} is no dashboard: a variable has a name and a type")
     return loaded
+
+
+def _are_mappings(listed: Any) -> bool:
+    return isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed)
 
 
 def _read_yaml(path: Path) -> Any:

@@ -79,8 +79,11 @@ class Target:
             overwrite: Whether a dashboard with our uid may be replaced that is not one of ours.
 
         Raises:
-            DashboardsError: Grafana cannot be asked.
+            DashboardsError: Grafana cannot be asked, or a dashboard has no uid or no title.
         """
+        for name, dashboard in dashboards.items():
+            if missing := [key for key in ("uid", "title") if not dashboard.get(key)]:
+                raise DashboardsError(f"{name} has no {' and no '.join(missing)}")
         api = self._api()
         with _grafana_said(self.url):
             return [
@@ -141,9 +144,9 @@ def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
         url: The folder of the runbooks.
     """
     changed: Dashboard = json.loads(json.dumps(dashboard))
-    for variable in changed["templating"]["list"]:
+    for variable in changed.get("templating", {}).get("list", ()):
         if variable["name"] == RUNBOOKS:
-            variable["query"] = url
+            variable["query"] = url.rstrip("/")
     return changed
 
 

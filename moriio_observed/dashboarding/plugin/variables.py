@@ -91,4 +91,4 @@ class PlaceVariable(TemplatesItemBase):
         places = self.registry.context.values["links"]
         if spec.name not in places:
             raise DashboardsError(f"values.yaml has no links.{spec.name}")
-        return sdk.ConstantVariable(spec.name).value(str(places[spec.name]))
+        return sdk.ConstantVariable(spec.name).value(str(places[spec.name]).rstrip("/"))

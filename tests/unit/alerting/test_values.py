@@ -1,4 +1,3 @@
-import math
 import re
 
 import pytest
@@ -43,40 +42,6 @@ def test_what_is_misspelt_or_of_another_kind_is_refused(theirs, says) -> None:
 def test_values_without_sections_are_refused(loaded, says) -> None:
     with pytest.raises(AlertsError, match=says):
         parse_values(loaded)
-
-
-@pytest.mark.parametrize(
-    ("section", "value", "form"),
-    [
-        ("selectors", "job=decode", "a list of matchers"),
-        ("selectors", 'job="decode"}', "a list of matchers"),
-        ("labels", "job instance", "a list of labels"),
-        ("labels", "", "a list of labels"),
-        ("labels", "job, instance,", "a list of labels"),
-        ("thresholds", -1, "a number from 0 on"),
-        ("thresholds", math.nan, "a number from 0 on"),
-        ("thresholds", math.inf, "a number from 0 on"),
-    ],
-)
-def test_what_would_make_rules_that_no_engine_takes_is_refused(section, value, form) -> None:
-    with pytest.raises(
-        AlertsError, match=f"{section}.name is {form}.*not {re.escape(repr(value))}"
-    ):
-        parse_values({section: {"name": value}})
-
-
-@pytest.mark.parametrize(
-    ("section", "value"),
-    [
-        ("selectors", 'job=~"a|b", namespace!="x"'),
-        ("selectors", ""),
-        ("labels", "cluster,job , model_name"),
-        ("thresholds", 0),
-        ("thresholds", 1e-5),
-    ],
-)
-def test_what_is_of_the_right_form_is_taken(section, value) -> None:
-    assert parse_values({section: {"name": value}}) == {section: {"name": value}}
 
 
 @pytest.mark.parametrize("value", [True, None, [1], {"a": 1}])

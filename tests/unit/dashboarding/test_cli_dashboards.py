@@ -92,7 +92,14 @@ def test_two_dashboards_with_one_uid_are_told(copy, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("{", "cannot be read"), ("[]", "no list of panels"), ("{}", "no list of")]
+    ("text", "told"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "no list of panels"),
+        ("{}", "no list of panels"),
+        ('{"panels": [7]}', "no list of panels"),
+        ('{"panels": [], "templating": {"list": [{"name": "a"}]}}', "a name and a type"),
+    ],
 )
 def test_a_file_that_is_no_dashboard_is_named(copy, text, told) -> None:
     (copy / "json" / "mine.json").write_text(text)

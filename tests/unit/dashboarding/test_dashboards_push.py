@@ -68,6 +68,31 @@ def put(grafana: str, **changes: object) -> None:
     ask(f"{grafana}/", "PUT", {"dashboard": dashboard, "meta": {"folderUid": "theirs"}, **changes})
 
 
+@pytest.fixture
+def push_own(push, tmp_path):
+    """Push a dashboard of the user's own, alone in a folder."""
+
+    def run(dashboard: dict, *words: str) -> int:
+        (tmp_path / "own.json").write_text(json.dumps(dashboard))
+        return push("--dir", str(tmp_path), *words)
+
+    return run
+
+
+def test_a_dashboard_without_variables_goes_with_the_users_values_too(
+    push_own, tmp_path, capsys
+) -> None:
+    values = tmp_path / "mine.yaml"
+    values.write_text("links: {runbooks: 'https://git.example/mine/'}")
+    assert push_own({"uid": "own", "title": "Own", "panels": []}, "--values", str(values)) == 0
+    assert "create  own (Own)" in capsys.readouterr().out
+
+
+def test_a_dashboard_that_grafana_could_not_tell_from_others_is_named(push_own) -> None:
+    with pytest.raises(DashboardsError, match=r"own.json has no uid and no title"):
+        push_own({"panels": []})
+
+
 def test_a_dry_run_says_what_would_change_and_changes_nothing(push, grafana, capsys) -> None:
     assert push() == 0
     said = capsys.readouterr().out
