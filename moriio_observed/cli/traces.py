@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import re
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ and, for vLLM's own spans as well, with
   export OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf
   --otlp-traces-endpoint {url}/v1/traces
 
-Then look: moriio-observed traces --last. Ctrl-C ends this."""
+Then look: moriio-observed traces --last{place}. Ctrl-C ends this."""
 LISTED = 30
 """So many of the latest traces are listed."""
 
@@ -97,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         TracesError: When there is nothing to show, or nothing can be received.
     """
     if arguments.serve:
-        return _serve(arguments.place or user_folder(os.environ), arguments.port)
+        return _serve(arguments.place, arguments.port)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Better an odd character than no page, on a terminal that is not UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -110,10 +111,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(folder: Path, port: int) -> int:
+def _serve(place: Path | None, port: int) -> int:
+    folder = place or user_folder(os.environ)
     say = partial(print, flush=True)
     with sink.Sink(folder, port=port, say=say) as receiver:
-        say(_INVITATION.format(url=receiver.url, folder=folder))
+        named = f" --from {shlex.quote(str(place))}" if place else ""
+        say(_INVITATION.format(url=receiver.url, folder=folder, place=named))
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

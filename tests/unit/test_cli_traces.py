@@ -259,6 +259,16 @@ def test_serve_says_what_to_set_takes_spans_and_ends_well(home):
     assert "llm_request" in (home / NEWEST).read_text()
 
 
+def test_serve_on_another_folder_says_how_to_look_there(tmp_path):
+    place = tmp_path / "spans of today"
+    with subprocess.Popen(
+        [*TRACES, "--serve", "--to", place, "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as child:
+        said = next(line for line in child.stdout if line.startswith("Then look"))
+        child.send_signal(signal.SIGINT)
+    assert f"traces --last --from '{place}'." in said
+
+
 def test_serve_on_a_port_in_use_is_a_clear_error(tmp_path, capsys):
     with Sink(tmp_path / "other") as sink:
         port = sink.url.rpartition(":")[2]
