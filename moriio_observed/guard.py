@@ -1,10 +1,10 @@
 """The guard: no request is run before its reads have verifiably landed.
 
 With ``guard: recompute`` or ``fail`` the scheduler does not run a request while its reads fly; it
-waits to be told. `Guard` is the worker's side: it looks at the reads of each request once a step
-and says which requests have arrived, and which are given up because a read failed, or was still in
-flight when the deadline or P's lease had passed. With ``report`` nobody waits, and all it says is
-when no read can write into a request's blocks any more.
+waits to be told. `Guard` is the worker's side: once a step it looks at the reads of the requests
+for which something may have changed, and says which have arrived, and which are given up because a
+read failed, or was still in flight when the deadline or P's lease had passed. With ``report``
+nobody waits, and all it says is when no read can write into a request's blocks any more.
 
 It keeps its own account, apart from the ledger, so that an error of the telemetry never lets a
 request through. Nothing here knows vLLM, torch or mori.
@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from moriio_observed.reads import Status
 
@@ -24,6 +25,9 @@ __all__ = ["GivenUp", "Guard", "Turn"]
 DOZE_S = 0.002
 """How long a step that runs nothing waits for a read, seconds. vLLM asks again at once, and a
 request that comes meanwhile has to wait as long."""
+
+ADRIFT_LOOKS = 16
+"""How many requests that nobody waits for, and that upstream tracks no more, a turn looks at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,15 @@ class _Request:
     lease_end: float
     watched_until: float
     posted: bool = False
+    tracked: bool = False
     gone: bool = False
     open: list[tuple[int, Status]] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
+
+    @property
+    def due(self) -> float:
+        """When the time alone may decide, by the guard's clock."""
+        return min(self.deadline, self.lease_end) if self.waits else self.watched_until
 
     def look(self) -> bool:
         """Look at its reads up to the first in flight; return whether all have ended."""
@@ -121,6 +131,10 @@ class Guard:
         self._clock = clock
         self._sleep = sleep
         self._requests: dict[str, _Request] = {}
+        # Whom the next turn looks at, of whom it looks at some, and from when on at everybody.
+        self._asked: dict[str, None] = {}
+        self._adrift: dict[str, None] = {}
+        self._due = math.inf
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -138,7 +152,7 @@ class Guard:
             return
         now = self._clock()
         for request_id, own in blocks.items():
-            self._requests[request_id] = _Request(
+            request = self._requests[request_id] = _Request(
                 request_id,
                 frozenset(own),
                 self.waits,
@@ -146,20 +160,40 @@ class Guard:
                 now + lease_left.get(request_id, math.inf),
                 now + self._watch_s,
             )
+            self._due = min(self._due, request.due)
 
-    def posted(self, request_id: str, reads: Iterable[tuple[int, Status]]) -> None:
-        """The reads of a request were posted, as (layer index, status)."""
+    def posted(
+        self, request_id: str, reads: Iterable[tuple[int, Status]], *, tracked: bool = False
+    ) -> None:
+        """The reads of a request were posted, as (layer index, status).
+
+        Args:
+            request_id: The request.
+            reads: They.
+            tracked: Whether upstream tracks them: until it drops them, all it has seen of them is
+                that they are in flight, and they need not be looked at here as well.
+        """
         request = self._requests.get(request_id)
         if request is not None:
+            self._asked[request_id] = None
+            request.tracked = tracked
             request.posted = True
             request.open.extend(reads)
             # The first posted lands first, most likely: the last one is looked at last.
             request.open.reverse()
 
+    def dropped(self, request_ids: Iterable[str]) -> None:
+        """Upstream tracks these no more: they have landed, or one has failed, or it gives up."""
+        for request_id in request_ids:
+            if (request := self._requests.get(request_id)) is not None:
+                request.tracked = False
+                self._asked[request_id] = None
+
     def released(self, request_id: str) -> None:
         """P was told that a request's reads are over: what lands of them now may be another's."""
         if (request := self._requests.get(request_id)) is not None:
             request.lease_end = -math.inf
+            self._asked[request_id] = None
 
     def decided(self, request_id: str) -> bool:
         """Whether it has been said what becomes of a request, or nobody waits for that."""
@@ -171,6 +205,7 @@ class Guard:
         for request_id in request_ids:
             if (request := self._requests.get(request_id)) is not None:
                 request.gone = True
+                self._asked[request_id] = None
 
     def _doze(self) -> None:
         """Wait a little for news of a read: a step that runs nothing has nothing else to do."""
@@ -185,19 +220,23 @@ class Guard:
             wait_for(math.ceil(DOZE_S * 1000))
 
     def turn(self, *, idle: bool = False) -> Turn:
-        """Look once at the reads of every request, and decide.
+        """Look once at the reads of every request that may have changed, and decide.
 
         Args:
-            idle: Whether the step runs nothing, and so has time to wait a little for a read.
+            idle: Whether the step runs nothing, and so has time to wait a little for a read, and
+                to look at everybody.
         """
         if idle:
             self._doze()
         turn = Turn()
-        ended = {request_id for request_id, each in self._requests.items() if each.look()}
+        everybody = idle or self._clock() >= self._due
+        looked = [(request, request.look()) for request in self._chosen(everybody=everybody)]
+        if not looked:
+            return turn
         # After the looks: what is seen landed within its lease has landed within it.
         now = self._clock()
-        for request_id, request in list(self._requests.items()):
-            has_ended = request_id in ended
+        for request, has_ended in looked:
+            request_id = request.request_id
             if request.waits:
                 self._decide(request, turn, now, ended=has_ended)
             if has_ended:
@@ -206,7 +245,23 @@ class Guard:
                     turn.overdue.append(request_id)
             if has_ended or (now > request.watched_until and not request.waits):
                 del self._requests[request_id]
+                self._adrift.pop(request_id, None)
+            elif not request.tracked:
+                (self._asked if request.waits else self._adrift)[request_id] = None
+        if everybody:
+            self._due = min((each.due for each in self._requests.values()), default=math.inf)
         return turn
+
+    def _chosen(self, *, everybody: bool) -> list[_Request]:
+        """Whom a turn looks at."""
+        asked, self._asked = self._asked, {}
+        for request_id in list(islice(self._adrift, ADRIFT_LOOKS)):
+            del self._adrift[request_id]
+            asked[request_id] = None
+        if everybody:
+            return list(self._requests.values())
+        known = map(self._requests.get, asked)
+        return [request for request in known if request is not None]
 
     @staticmethod
     def _decide(request: _Request, turn: Turn, now: float, *, ended: bool) -> None:
@@ -219,5 +274,7 @@ class Guard:
         if sound:
             turn.landed.append(request.request_id)
         elif not request.gone:
+            # Its caller has upstream track it no more.
+            request.tracked = False
             turn.invalid |= request.blocks
             turn.given_up.append(request.give_up(in_flight=not ended))

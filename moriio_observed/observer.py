@@ -432,12 +432,12 @@ class ReadObserver:
         """
         match self.placement:
             case Placement.STEP:
-                layers: Collection[str] = self.ledger.open_by_layer.keys()
+                return self.ledger.due()
             case Placement.EVIDENCE if step.full_graph:
-                layers = self.ledger.open_by_layer.keys()
+                return self.ledger.due()
             case Placement.EVIDENCE:
                 step.relied_on = self._relied_on(step)
-                layers = self.ledger.open_by_layer.keys() - step.relied_on
+                layers: Collection[str] = self.ledger.open_by_layer.keys() - step.relied_on
             case Placement.LAYER:
                 layers = self.hookless
             case _:

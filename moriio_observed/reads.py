@@ -36,7 +36,7 @@ CAUSES = ("failed", "timeout", "gave_up", "full_graph", "no_barrier")
 
 _RANK = {cause: rank for rank, cause in enumerate(CAUSES)}
 
-LATE_LOOKS_PER_STEP = 64
+LATE_LOOKS_PER_STEP = 16
 """How many reads that outlived their request are looked at in one step."""
 
 
@@ -57,6 +57,9 @@ class ReadState(enum.Enum):
     LANDED = "landed"
     FAILED = "failed"
     ABORTED = "aborted"
+
+
+_IN_FLIGHT, _LANDED = ReadState.IN_FLIGHT, ReadState.LANDED
 
 
 @dataclass(slots=True, eq=False)
@@ -208,6 +211,7 @@ class ReadLedger:
         self.in_flight = 0
         self._requests: dict[str, RequestReads] = {}
         self._fresh: dict[str, RequestReads] = {}
+        self._due: dict[str, RequestReads] = {}
         self._exposed: dict[str, RequestReads] = {}
         self._lost: dict[str, RequestReads] = {}
         self._late: deque[Read] = deque()
@@ -255,8 +259,8 @@ class ReadLedger:
         self._lost.pop(request_id, None)
         request.total = len(request.open)
         self.in_flight += request.total
-        self._requests[request_id] = request
-        self._fresh[request_id] = request
+        for index in (self._requests, self._fresh, self._due):
+            index[request_id] = request
         return request
 
     def look(self, reads: Iterable[Read]) -> int:
@@ -265,13 +269,19 @@ class ReadLedger:
 
     def sift(self, reads: Sequence[Read]) -> tuple[int, list[Read]]:
         """Look at open reads likewise; return how many landed, and those still in flight."""
+        # As `_advance`, without a call for each: a forward may be waiting for this to return.
         landed = 0
         in_flight = []
         for read in reads:
-            state = self._advance(read)
-            if state is ReadState.IN_FLIGHT:
-                in_flight.append(read)
-            elif state is ReadState.LANDED:
+            if read.state is _IN_FLIGHT:
+                if read.status.Succeeded():
+                    self._end(read, _LANDED)
+                elif read.status.Failed():
+                    self._end(read, ReadState.FAILED)
+                else:
+                    in_flight.append(read)
+                    continue
+            if read.state is _LANDED:
                 landed += 1
         return landed, in_flight
 
@@ -284,6 +294,21 @@ class ReadLedger:
         """Every read nobody has seen terminal, request by request."""
         for request in self._requests.values():
             yield from request.open
+
+    def due(self) -> list[Read]:
+        """Every open read that a barrier has yet to wait for.
+
+        Not those of requests that are gone, and not those a barrier has given up: what is left of
+        a request is looked at here once more, and then never again.
+        """
+        found: list[Read] = []
+        for request_id, request in list(self._due.items()):
+            waiting = [read for read in request.open if read.missed is None]
+            if waiting:
+                found += waiting
+            else:
+                del self._due[request_id]
+        return found
 
     def look_before_forward(self, scheduled: Mapping[str, int] | None, *, fresh: bool) -> int:
         """Confirm what has landed before the forward; return how many were newly seen landed.
@@ -330,8 +355,8 @@ class ReadLedger:
             request = self._requests.get(request_id)
             if request is None or request.gone:
                 continue
-            self._fresh.pop(request_id, None)
-            self._exposed.pop(request_id, None)
+            for index in (self._fresh, self._due, self._exposed):
+                index.pop(request_id, None)
             landed += self.look(request.open)
             request.gone = True
         return landed
@@ -354,9 +379,11 @@ class ReadLedger:
                 that has not finished did).
         """
         verdict = Verdict()
-        for request in list(self._fresh.values()):
-            if scheduled is None or request.request_id in scheduled:
-                self._judge_request(request, verdict, full_graph=full_graph)
+        # The shorter of the two is gone through: who waits to be run is in the first alone.
+        if scheduled is None or not self._fresh.keys().isdisjoint(scheduled.keys()):
+            for request in list(self._fresh.values()):
+                if scheduled is None or request.request_id in scheduled:
+                    self._judge_request(request, verdict, full_graph=full_graph)
         self._judge_lost(verdict, scheduled)
         self._judge_still_exposed(verdict, scheduled)
         return verdict
@@ -504,24 +531,25 @@ class ReadLedger:
     def _end(self, read: Read, state: ReadState) -> None:
         read.state = state
         request = read.request
-        self._late_seen[request.held] += request.gone and state is ReadState.LANDED
         del request.open[read]
-        if state is ReadState.FAILED:
+        if state is not _LANDED:
             request.failed.append(read)
+        elif request.gone:
+            self._late_seen[request.held] += 1
         self._unindex(read)
         self.in_flight -= 1
 
     def _unindex(self, read: Read) -> None:
         peers = self.open_by_layer.get(read.layer_name)
-        if peers is not None and read in peers:
-            del peers[read]
+        if peers is not None:
+            peers.pop(read, None)
             if not peers:
                 del self.open_by_layer[read.layer_name]
 
     def _forget(self, request: RequestReads) -> None:
         for read in request.open:
             self._unindex(read)
-        for index in (self._requests, self._fresh, self._exposed):
+        for index in (self._requests, self._fresh, self._due, self._exposed):
             if index.get(request.request_id) is request:
                 del index[request.request_id]
 

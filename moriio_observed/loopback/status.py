@@ -122,12 +122,14 @@ def wait_for_all(statuses: Sequence[TransferStatus], timeout_ms: int) -> StatusC
     """
     if timeout_ms != 0:
         _block(statuses, None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1000)
-    codes = [status.Code() for status in statuses]
-    for code in codes:
-        if code.is_error:
-            return code
-    landed = all(code is StatusCode.SUCCESS for code in codes)
-    return StatusCode.SUCCESS if landed else StatusCode.IN_PROGRESS
+    verdict = StatusCode.SUCCESS
+    for status in statuses:
+        code = status._code
+        if code is not StatusCode.SUCCESS:
+            if code.is_error:
+                return code
+            verdict = StatusCode.IN_PROGRESS
+    return verdict
 
 
 def _block(statuses: Sequence[TransferStatus], deadline: float | None) -> None:

@@ -43,11 +43,14 @@ class ReadMetrics:
         self._per_layer = per_layer
         self._layers: dict[int, tuple[Counter, Counter]] = {}
         self._steps: dict[tuple[str, bool], Counter] = {}
+        self._unprotected: dict[tuple[str, bool], Counter] = {}
         counter, histogram = aggregate.counter, aggregate.histogram
         self._posted = counter("reads_posted_total")
         self._landed = counter("reads_landed_total")
         self._requests = counter("requests_total")
         self._overhead = counter("telemetry_overhead_seconds_total")
+        self._in_flight = aggregate.gauge("reads_in_flight")
+        self._oldest = aggregate.gauge("oldest_read_age_seconds")
         self._step_seconds = histogram("step_seconds")
         self._step_blocked = histogram("step_blocked_seconds")
         self._waits: dict[str, Histogram] = {
@@ -131,9 +134,12 @@ class ReadMetrics:
 
     def unprotected(self, cause: str, *, certain: bool) -> None:
         """A forward step with an unlanded read ended."""
-        self._aggregate.counter(
-            "unprotected_steps_total", cause=cause, certainty=certainty(certain=certain)
-        ).inc()
+        steps = self._unprotected.get((cause, certain))
+        if steps is None:
+            steps = self._unprotected[cause, certain] = self._aggregate.counter(
+                "unprotected_steps_total", cause=cause, certainty=certainty(certain=certain)
+            )
+        steps.inc()
 
     def unlanded(self, verdict: Verdict) -> None:
         """Reads were found unlanded."""
@@ -166,8 +172,8 @@ class ReadMetrics:
 
     def in_flight(self, reads: float, oldest_s: float) -> None:
         """How many reads are not known to have ended, and the age of the oldest."""
-        self._aggregate.gauge("reads_in_flight").set(reads)
-        self._aggregate.gauge("oldest_read_age_seconds").set(oldest_s)
+        self._in_flight.set(reads)
+        self._oldest.set(oldest_s)
 
     def overhead(self, seconds: float) -> None:
         """Our own time on the hot path."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -191,7 +191,9 @@ class Hooks:
             return None
         self._tracked[request_id] = self.worker._recving_transfers_callback_addr.get(request_id)
         if self._guard is not None:
-            self._guard.posted(request_id, [(layer, status) for layer, _, status, _ in posted])
+            self._guard.posted(
+                request_id, [(layer, status) for layer, _, status, _ in posted], tracked=True
+            )
         return (
             request_id,
             str(call["dst_engine_id"]),
@@ -233,17 +235,24 @@ class Hooks:
 
     def after_clean_up(self, before: int) -> None:
         """Upstream may have dropped requests; `before` is how many it tracked."""
-        self.tell(self._settle, before)
+        dropped: dict[str, Any] = {}
+        if len(self.worker._recving_transfers) != before:
+            dropped = self._see(self._take_dropped) or {}
+        self.tell(self._settle, dropped)
 
-    def _settle(self, before: int) -> None:
+    def _take_dropped(self) -> dict[str, Any]:
+        """Forget the requests that upstream has dropped, and tell the guard; gives their P."""
         live = self.worker._recving_transfers
-        dropped = {}
-        if len(live) != before:
-            dropped = {
-                request_id: self._tracked.pop(request_id)
-                for request_id in list(self._tracked)
-                if request_id not in live
-            }
+        dropped = {
+            request_id: self._tracked.pop(request_id)
+            for request_id in list(self._tracked)
+            if request_id not in live
+        }
+        if self._guard is not None:
+            self._guard.dropped(dropped)
+        return dropped
+
+    def _settle(self, dropped: Mapping[str, Any]) -> None:
         for request_id in self.observer.settle(dropped, recovers=self._recovers):
             if self._guard is not None:
                 self._guard.released(request_id)

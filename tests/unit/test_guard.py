@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moriio_observed.guard import DOZE_S, Guard, Turn
+from moriio_observed.guard import ADRIFT_LOOKS, DOZE_S, Guard, Turn
 from tests.unit.fakes import FakeClock, FakeStatus
 
 DEADLINE_S, WATCH_S = 30.0, 600.0
@@ -32,8 +32,8 @@ class Rig:
         self.reads = [FakeStatus(), FakeStatus()]
         self.guard.announce({"r": BLOCKS}, {"r": lease_left})
 
-    def post(self) -> None:
-        self.guard.posted("r", list(enumerate(self.reads)))
+    def post(self, *, tracked: bool = False) -> None:
+        self.guard.posted("r", list(enumerate(self.reads)), tracked=tracked)
 
     def land(self) -> None:
         for read in self.reads:
@@ -176,6 +176,66 @@ def test_reads_of_a_request_nobody_announced_are_left_alone(rig: Rig) -> None:
     rig.guard.posted("another", [(0, FakeStatus())])
     rig.land()
     assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
+
+
+def tracked() -> Rig:
+    """A request whose reads upstream tracks, after the turn of the step that posted them."""
+    rig = Rig()
+    rig.post(tracked=True)
+    assert rig.turn() == Turn()
+    return rig
+
+
+def test_reads_that_upstream_tracks_are_not_looked_at_until_it_drops_them() -> None:
+    rig = tracked()
+    looks = sum(read.looks for read in rig.reads)
+    rig.land()
+    assert rig.turn() == Turn()
+    assert sum(read.looks for read in rig.reads) == looks
+    rig.guard.dropped(["r", "unknown"])
+    assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
+
+
+def test_what_upstream_drops_in_flight_is_looked_at_until_it_ends() -> None:
+    rig = tracked()
+    rig.reads[0].fail()
+    rig.guard.dropped(["r"])
+    assert rig.turn() == Turn()
+    rig.reads[1].land()
+    assert rig.turn().given_up
+
+
+@pytest.mark.parametrize("lease_left", [math.inf, DEADLINE_S / 2])
+def test_time_decides_whether_upstream_tracks_a_request_or_not(lease_left: float) -> None:
+    rig = Rig(lease_left=lease_left)
+    rig.post(tracked=True)
+    assert rig.turn() == Turn()
+    assert rig.turn(min(lease_left, DEADLINE_S)).arrived == {"r"}
+    rig.land()
+    assert rig.turn().settled == ["r"], "who is given up is tracked no more"
+
+
+def test_an_idle_step_has_time_to_look_at_everybody() -> None:
+    rig = tracked()
+    rig.land()
+    assert rig.guard.turn(idle=True).landed == ["r"]
+
+
+def test_of_many_that_nobody_waits_for_each_has_its_turn() -> None:
+    rig = Rig(waits=False)
+    many = {f"r{number}": FakeStatus() for number in range(3 * ADRIFT_LOOKS)}
+    rig.guard.announce(dict.fromkeys(many, BLOCKS), {})
+    for request_id, status in many.items():
+        rig.guard.posted(request_id, [(0, status)])
+    rig.turn()
+    looks = {request_id: status.looks for request_id, status in many.items()}
+    rig.turn()
+    looked_at = [name for name, status in many.items() if status.looks > looks[name]]
+    assert len(looked_at) == ADRIFT_LOOKS
+    for status in many.values():
+        status.land()
+    settled = [request_id for _ in range(3) for request_id in rig.turn().settled]
+    assert sorted(settled) == sorted(many)
 
 
 def test_an_idle_step_waits_a_little_for_a_read(rig: Rig) -> None:

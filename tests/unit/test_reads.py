@@ -238,6 +238,28 @@ def test_the_index_by_layer_holds_exactly_the_reads_not_seen_terminal() -> None:
     assert set(ledger.open_by_layer) == {"model.layers.0.attn", "model.layers.2.attn"}
 
 
+def test_a_barrier_has_to_wait_for_what_is_in_flight_of_requests_that_are_not_gone() -> None:
+    ledger = ReadLedger()
+    statuses = post(ledger, "a")
+    post(ledger, "gone")
+    ledger.finish({"gone"})
+    statuses[0].land()
+    ledger.look(ledger.open_reads())
+    assert [(read.request.request_id, read.layer) for read in ledger.due()] == [("a", 1), ("a", 2)]
+
+
+def test_what_a_barrier_has_given_up_is_not_waited_for_again() -> None:
+    ledger = ReadLedger()
+    post(ledger, "hung")
+    for read in ledger.due()[:2]:
+        read.missed = "timeout"
+    assert [read.layer for read in ledger.due()] == [2]
+    ledger.due()[0].missed = "timeout"
+    assert ledger.due() == []
+    post(ledger, "hung")
+    assert len(ledger.due()) == LAYERS, "what it posts anew is"
+
+
 def test_the_oldest_read_is_the_oldest_that_is_open() -> None:
     ledger = ReadLedger()
     land_all(post(ledger, "old", posted_at=1.0))
@@ -427,6 +449,8 @@ class LedgerMachine(RuleBasedStateMachine):
         by_layer = {id(read) for reads in self.ledger.open_by_layer.values() for read in reads}
         assert by_layer == {id(read) for read in self.ledger.open_reads()}
         assert all(read.state is ReadState.IN_FLIGHT for read in self.ledger.open_reads())
+        due = [read for read in self.ledger.open_reads() if not read.request.gone]
+        assert self.ledger.due() == due
 
 
 TestLedgerMachine = LedgerMachine.TestCase
