@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 from moriio_observed import loopback
@@ -15,25 +15,33 @@ from vllm.forward_context import override_forward_context  # noqa: E402
 
 from tests.unit.scripted import Decode, layer_names  # noqa: E402
 
+__all__ = ["LAYERS", "ROUNDS", "UNSAFE", "alternating", "idle_step"]
+
 LAYERS = 61
 ROUNDS = 200
+UNSAFE = {"barrier": "off", "allow_unsafe": True}
 
 
-def median_seconds(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each side, measured in alternating rounds."""
+def alternating(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each side in each round; in every round they come in another order."""
     samples: dict[str, list[float]] = {name: [] for name in sides}
+    order = list(sides.items())
+    shuffle = random.Random(7).shuffle  # noqa: S311  (the same order in every run)
     for _ in range(rounds):
-        for name, run in sides.items():
+        # What came before decides what is in the caches.
+        shuffle(order)
+        for name, run in order:
             started = time.perf_counter()
             run()
             samples[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in samples.items()}
+    return samples
 
 
-def idle_step(decode: Decode) -> Callable[[], None]:
+def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], None]:
     """The hooks of one step in which no read is in flight, in the order of a model runner."""
     connector = decode.connector
-    names = layer_names(LAYERS)
+    names = layer_names(layers)
+    # No read is due, so vLLM from 0.29 on starts loads after the forward.
     metadata = decode.metadata((), ["r"], loads_first=False)
     mode = decode.config.compilation_config.cudagraph_mode
     context = SimpleNamespace(attn_metadata={}, cudagraph_runtime_mode=mode)
