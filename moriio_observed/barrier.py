@@ -12,8 +12,8 @@ import enum
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from moriio_observed.reads import Read, ReadLedger
 
@@ -67,12 +67,12 @@ class Placement(enum.Enum):
             Placement.GATE: "before a request is run at all",
         }[self]
 
-    @property
+    @cached_property
     def ours(self) -> bool:
         """Whether upstream's own waits are bypassed."""
         return self is not Placement.UPSTREAM
 
-    @property
+    @cached_property
     def waits(self) -> bool:
         """Whether a barrier of ours may fail a step."""
         return self not in (Placement.UPSTREAM, Placement.OFF, Placement.GATE)
@@ -99,8 +99,7 @@ def place(setting: str, era: Era) -> Placement:
     return Placement(setting)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a barrier call ended.
 
     Attributes:

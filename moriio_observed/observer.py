@@ -15,7 +15,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from moriio_observed.barrier import Era, Outcome, Placement, Waiter
 from moriio_observed.log import get_logger
@@ -41,9 +43,17 @@ ID_LIMIT = 512
 
 FULL = "FULL"
 
+SHORT_WAIT_S = 0.01
+"""A wait that ends well in less time is counted after the forward: that is waiting to go on."""
 
-@dataclass(frozen=True, slots=True)
-class StepNotes:
+_Wait = tuple[str, list[Read], Outcome, float]
+"""The site of a wait, the reads it covered, how it ended, and when."""
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class StepNotes(NamedTuple):
     """What the scheduler side knows of a step.
 
     Attributes:
@@ -62,9 +72,9 @@ class StepNotes:
     loads_before_forward: bool | None = None
     ended: Collection[str] = ()
     held: Collection[str] = ()
-    lease_left: Mapping[str, float] = field(default_factory=dict)
+    lease_left: Mapping[str, float] = _NOTHING
     built_at: float = 0.0
-    traceparents: Mapping[str, str] = field(default_factory=dict)
+    traceparents: Mapping[str, str] = _NOTHING
 
     def lease_left_at(self, now: float) -> Mapping[str, float]:
         """For how long P holds what is read, at a time since the epoch: steps may queue."""
@@ -156,6 +166,7 @@ class ReadObserver:
         self._distrusted: set[str] = set()
         self._step: _Step | None = None
         self._unrecorded: _Step | None = None
+        self._uncounted: list[_Wait] = []
         self._closing: list[Settled] = []
         self._steps = 0
         self._covered: list[int] | None = None
@@ -170,6 +181,7 @@ class ReadObserver:
         Returns how a wait ended, None if there was nothing to wait for.
         """
         started = self._clock()
+        self._count_waits()
         if self._unrecorded is not None:
             self._record_step(self._unrecorded)
         self._steps += 1
@@ -234,7 +246,7 @@ class ReadObserver:
         self.metrics.landed(self.ledger.look_before_forward(scheduled, fresh=not layers_wait))
         outcome = self._wait(step, "step", self._due_before_forward(step))
         if failures := self.ledger.fresh_failures:
-            outcome = replace(outcome or Outcome(0.0, 0, 0, 0), failed=failures)
+            outcome = (outcome or Outcome(0.0, 0, 0, 0))._replace(failed=failures)
         self.armed = self._layers_have_work(step)
         self._own(started, step.blocked_s - blocked_s)
         return outcome
@@ -265,6 +277,7 @@ class ReadObserver:
         if step is None or step.ended:
             return
         started = self._clock()
+        self._count_waits()
         self.armed = not self.placement.ours
         step.ended = True
         step.ended_at = started
@@ -301,7 +314,7 @@ class ReadObserver:
         """Whether the step has failed, and with it whatever would leave with it."""
         return self._step is not None and self._step.failed
 
-    def settle(self, dropped: Iterable[str], *, recovers: bool) -> list[str]:
+    def settle(self, dropped: Collection[str], *, recovers: bool) -> list[str]:
         """Upstream has cleaned up: close the accounts it dropped and tell who was exposed.
 
         Args:
@@ -311,6 +324,10 @@ class ReadObserver:
         Returns:
             Those of `dropped` with reads in flight.
         """
+        step = self._step
+        told = step is None or not step.exposures
+        if told and not (dropped or self.ledger or self._unrecorded or self._closing):
+            return []
         started = self._clock()
         recovered = set()
         aborted = []
@@ -325,13 +342,8 @@ class ReadObserver:
                 if recovers and not settled.complete:
                     recovered.add(request_id)
         self._count_late(self.ledger.late_landings(started))
-        step = self._step
         if step is not None:
-            for exposure in step.exposures:
-                action = self._action if exposure.request_id in recovered else "reported"
-                self._expose(exposure, action)
-            step.exposed += [exposure.request_id for exposure in step.exposures]
-            step.exposures.clear()
+            self._tell_exposures(step, recovered)
         if self._unrecorded is not None and self._unrecorded.ended:
             self._record_step(self._unrecorded)
         if self._spans is not None:
@@ -340,6 +352,14 @@ class ReadObserver:
                 self.close_spans()
         self._own(started, 0.0)
         return aborted
+
+    def _tell_exposures(self, step: _Step, recovered: Collection[str]) -> None:
+        """Say who was exposed, and what becomes of them."""
+        for exposure in step.exposures:
+            action = self._action if exposure.request_id in recovered else "reported"
+            self._expose(exposure, action)
+        step.exposed += [exposure.request_id for exposure in step.exposures]
+        step.exposures.clear()
 
     def close_spans(self) -> None:
         """Record the reads whose accounts were closed and of which all is known."""
@@ -481,9 +501,10 @@ class ReadObserver:
         if not reads:
             return None
         covered = list(reads)
+        began = self._clock()
         outcome = self._waiter.wait(covered)
-        self._count_wait(step, site, covered, outcome)
-        if outcome.timed_out:
+        self._waited(step, (site, covered, outcome, began + outcome.waited_s))
+        if outcome.in_flight:
             if self.placement is not Placement.LAYER:
                 step.given_up.update(
                     read.request.request_id for read in covered if read.state is ReadState.IN_FLIGHT
@@ -507,17 +528,32 @@ class ReadObserver:
         for read in pending:
             read.missed = "gave_up" if gave_up else "timeout"
         in_flight = 0 if gave_up else len(pending)
-        self._count_wait(step, site, covered, Outcome(waited_s, landed, failed, in_flight))
+        outcome = Outcome(waited_s, landed, failed, in_flight)
+        self._waited(step, (site, covered, outcome, self._clock()))
 
-    def _count_wait(self, step: _Step, site: str, covered: list[Read], outcome: Outcome) -> None:
+    def _waited(self, step: _Step, wait: _Wait) -> None:
+        """A barrier has returned: little is done before the forward goes on."""
+        _, _, outcome, _ = wait
         step.blocked_s += outcome.waited_s
         self._news = True
-        waited = None
-        if self._spans is not None:
-            waited = self._spans.barrier(site, covered, outcome, self._clock())
-        self.metrics.barrier(site, outcome, waited)
-        if site == "layer":
-            self.metrics.layer_waited(covered[0].layer, outcome.waited_s)
+        self._uncounted.append(wait)
+        bad = outcome.failed or outcome.in_flight
+        # A span says which reads had landed when its barrier returned, so it cannot be put off.
+        if bad or outcome.waited_s >= SHORT_WAIT_S or self._spans is not None:
+            self._count_waits()
+
+    def _count_waits(self) -> None:
+        """Count the waits since the last call, and record them."""
+        if not self._uncounted:
+            return
+        waits, self._uncounted = self._uncounted, []
+        for site, covered, outcome, ended_at in waits:
+            kept = None
+            if self._spans is not None:
+                kept = self._spans.barrier(site, covered, outcome, ended_at)
+            self.metrics.barrier(site, outcome, kept)
+            if site == "layer":
+                self.metrics.layer_waited(covered[0].layer, outcome.waited_s)
 
     def _record(self, step: _Step, verdict: Verdict) -> None:
         self.metrics.landed(verdict.landed)

@@ -153,6 +153,9 @@ class WorkerSide(upstream.MoRIIOConnector):
             super().wait_for_layer_load(layer_name)
             return
         if observer.placement is Placement.UPSTREAM:
+            if layer_name not in observer.ledger.open_by_layer:
+                super().wait_for_layer_load(layer_name)
+                return
             started = time.perf_counter()
             try:
                 super().wait_for_layer_load(layer_name)

@@ -359,7 +359,9 @@ class Hooks:
         """The reasons of peer failures mori has seen since the last call."""
         pop = getattr(self.worker.moriio_engine, "pop_peer_failure", None)
         reasons: list[str] = []
-        while pop is not None and len(reasons) < _PEER_FAILURES_PER_STEP:
+        if pop is None:
+            return reasons
+        while len(reasons) < _PEER_FAILURES_PER_STEP:
             event = pop()
             if event is None:
                 break

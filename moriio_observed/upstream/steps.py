@@ -58,6 +58,8 @@ def read_notes(metadata: Any) -> StepNotes:
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:
     """The blocks that requests are to be read into from this step on; none of a mere release."""
+    if not metadata.reqs_to_recv:
+        return {}
     found = {
         request_id: list(flat(each.local_block_ids))
         for request_id, each in metadata.reqs_to_recv.items()
