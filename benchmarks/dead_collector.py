@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.result import REACHED, WIDTH, Row, merge, throughput
 from moriio_observed.demo.client import Answer, PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import scrape
@@ -34,7 +34,6 @@ AT_ONCE, TOKENS = 16, 512
 SETTLE_S = 1.2
 WARM_UP_S = 30.0
 EVERYTHING = {"otlp": {"sample_ratio": 1}}
-REACHED, WIDTH = 0.99, 0.04
 # oneDNN would keep what it compiles for each new length of a prompt.
 STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
 
@@ -76,11 +75,6 @@ def decode_rate(client: PairClient, asked: Sequence[str]) -> float:
     return tokens_of(client.resume(held, TOKENS)) / (time.monotonic() - started)
 
 
-def student_t(samples: int) -> float:
-    """Student's t for a two-sided 95 % interval, rounded up."""
-    return 2.27 if samples < 30 else 2.05
-
-
 def dead_end() -> dict[str, str]:
     """Variables that send everything to a port where nobody listens: 1 needs root to be bound."""
     return STEADY | {
@@ -114,19 +108,23 @@ def run(fleet: Fleet, minutes: float, pairs: int) -> list[str]:
         # Both at once, so that one is not older than the other.
         list(pool.map(lambda side: load(side, minutes * 60), sides))
     after = {server: level(server) for server in before}
-    ratios: list[float] = []
+    tokens_per_s: tuple[list[float], list[float]] = ([], [])
     for number in range(pairs):
         # P has them cached the second time; what is timed comes after P.
         asked = prompts(number, AT_ONCE)
         order = (0, 1) if number % 2 else (1, 0)
         rates = {side: decode_rate(sides[side], asked) for side in order}
-        ratios.append(rates[1] / rates[0])
+        for side, rate in rates.items():
+            tokens_per_s[side].append(rate)
         say(
             f"pair {number + 1} of {pairs}: bare {rates[0]:.0f}, observed {rates[1]:.0f} tokens/s, "
-            f"ratio {ratios[-1]:.3f}"
+            f"ratio {rates[1] / rates[0]:.3f}"
         )
     theirs, ours = (Growth.between(before[server], after[server]) for server in (bare, observed))
-    return judge(ratios, theirs, ours, observed)
+    what = "decode throughput with a dead collector, observed / bare"
+    rate = throughput(what, "tokens/s", tokens_per_s[1], tokens_per_s[0])
+    merge([rate])
+    return judge(rate, theirs, ours, observed)
 
 
 @dataclass(frozen=True)
@@ -142,18 +140,14 @@ class Growth:
         return cls(after.memory_mib - before.memory_mib, after.threads - before.threads)
 
 
-def judge(ratios: list[float], bare: Growth, ours: Growth, observed: Server) -> list[str]:
+def judge(rate: Row, bare: Growth, ours: Growth, observed: Server) -> list[str]:
     """Say what came of it; give what is over budget."""
-    logs = [math.log(ratio) for ratio in ratios]
-    middle = statistics.fmean(logs)
-    half = student_t(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, mean, high = (math.exp(middle + step) for step in (-half, 0.0, half))
+    low, high = rate.spread or (math.nan, math.nan)
     more = Growth(ours.memory_mib - bare.memory_mib, ours.threads - bare.threads)
     dropped = scrape(observed.ports.url).total("moriio_telemetry_dropped_total", signal="traces")
     say(
-        f"decode throughput with a dead collector, observed / bare: {mean:.3f}, 95 % interval "
-        f"{low:.3f} to {high:.3f} ({len(ratios)} pairs, geometric mean; budget: it reaches "
-        f"{REACHED} and is at most {WIDTH} wide)"
+        f"{rate.name}: {rate.ratio:.3f}, 95 % interval {low:.3f} to {high:.3f} (geometric mean of "
+        f"the pairs; budget: it reaches {REACHED} and is at most {WIDTH} wide)"
     )
     say(
         f"under load ours has grown by {ours.memory_mib:+.0f} MiB and {ours.threads:+} threads, "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 # First: it puts the loopback in mori's place.
-from benchmarks.sides import ROUNDS, UNSAFE, alternating, idle_step
+from benchmarks.sides import ROUNDS, alternating, idle_step
 
 # isort: split
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
     MoRIIOConnector,
 )
 
+from benchmarks.modes import MODES
 from benchmarks.result import Budget, On, Row, compared
 from moriio_observed import upstream
 from moriio_observed.barrier import Era
@@ -19,15 +20,6 @@ from tests.unit.scripted import Decode
 
 BARE = "bare"
 LAYERS = (61, 128)
-MODES = {
-    "auto": {},
-    "step": {"barrier": "step"},
-    "layer": {"barrier": "layer"},
-    "adaptive": {"barrier": "adaptive"},
-    "off": UNSAFE,
-    "guard": {"guard": "recompute"},
-    "upstream": {"barrier": "upstream"},
-}
 RATIO = Budget(On.RATIO, 0.5)
 MORE = Budget(On.MORE, 10)
 """Microseconds, where upstream's own layer hook does nothing."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # First: it puts the loopback in mori's place.
-from benchmarks.sides import LAYERS, ROUNDS, UNSAFE
+from benchmarks.sides import LAYERS, ROUNDS
 
 # isort: split
 from vllm.config import CUDAGraphMode
@@ -21,6 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import
 )
 from vllm.forward_context import override_forward_context
 
+from benchmarks.modes import UNSAFE
 from benchmarks.result import Budget, On, Row, exponent, measured
 from moriio_observed import upstream
 from tests.unit.scripted import Decode, ScriptedWorker, layer_names

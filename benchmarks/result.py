@@ -11,10 +11,26 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-__all__ = ["RESULTS", "Budget", "On", "Row", "compared", "exponent", "measured", "merge", "table"]
+__all__ = [
+    "RESULTS",
+    "Budget",
+    "On",
+    "Row",
+    "compared",
+    "exponent",
+    "from_json",
+    "measured",
+    "merge",
+    "ratio_of",
+    "table",
+    "throughput",
+    "to_json",
+]
 
 RESULTS = Path(__file__).parents[1] / "build" / "bench.json"
 
+REACHED, WIDTH = 0.99, 0.04
+"""What a throughput's interval must reach, and how wide it may be."""
 MIDDLE_HALF = (0, 2)
 """The first and the last of the three quartiles."""
 
@@ -94,6 +110,38 @@ def compared(
 def measured(name: str, unit: str, ours: Sequence[float], budget: Budget | None = None) -> Row:
     """A row of something that bare upstream does not have."""
     return _row(name, unit, statistics.median(ours), None, ours, budget)
+
+
+def ratio_of(name: str, unit: str, ours: float, bare: float, budget: Budget | None = None) -> Row:
+    """A row of two sides of which a run has one number each."""
+    return _row(name, unit, ours, bare, [ours / bare], budget)
+
+
+def throughput(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -> Row:
+    """A row of pairs of runs of two real engines, which must do about as much: see `REACHED`.
+
+    The ratio is the geometric mean of the pairs', the spread its 95 % interval.
+    """
+    logs = [math.log(one / other) for one, other in zip(ours, bare, strict=True)]
+    middle = statistics.fmean(logs)
+    half = student_t(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, ratio, high = (math.exp(middle + step) for step in (-half, 0.0, half))
+    return Row(
+        name=name,
+        unit=unit,
+        ours=statistics.median(ours),
+        bare=statistics.median(bare),
+        ratio=ratio,
+        spread=(low, high),
+        budget=f"95 % interval reaches {REACHED} and is ≤ {WIDTH} wide",
+        ok=high >= REACHED and high - low <= WIDTH,
+        load=os.getloadavg()[0],
+    )
+
+
+def student_t(samples: int) -> float:
+    """Student's t for a two-sided 95 % interval of at least ten samples, rounded up."""
+    return 2.27 if samples < 30 else 2.05
 
 
 def _row(

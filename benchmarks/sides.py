@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 from moriio_observed import loopback
 
@@ -13,16 +15,18 @@ loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
 
 from vllm.forward_context import override_forward_context  # noqa: E402
 
-from tests.unit.scripted import Decode, layer_names  # noqa: E402
+from tests.unit.fakes import FakeStatus  # noqa: E402
+from tests.unit.scripted import Decode, Session, layer_names  # noqa: E402
 
-__all__ = ["LAYERS", "ROUNDS", "UNSAFE", "alternating", "idle_step"]
+__all__ = ["LAYERS", "REQUESTS", "ROUNDS", "alternating", "idle_step", "reading_step"]
 
 LAYERS = 61
+REQUESTS = 8
+"""That read in the same step."""
 ROUNDS = 200
-UNSAFE = {"barrier": "off", "allow_unsafe": True}
 
 
-def alternating(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def alternating(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each side in each round; in every round they come in another order."""
     samples: dict[str, list[float]] = {name: [] for name in sides}
     order = list(sides.items())
@@ -37,7 +41,7 @@ def alternating(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[st
     return samples
 
 
-def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], None]:
+def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], Any]:
     """The hooks of one step in which no read is in flight, in the order of a model runner."""
     connector = decode.connector
     names = layer_names(layers)
@@ -48,7 +52,7 @@ def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], None]:
     results = getattr(connector, "get_transfer_results", connector.get_finished)
     nobody: set[str] = set()
 
-    def step() -> None:
+    def step() -> Any:
         with override_forward_context(context):
             connector.bind_connector_metadata(metadata)
             for name in names:
@@ -56,7 +60,46 @@ def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], None]:
             connector.start_load_kv(context)
             results(nobody)
             connector.get_block_ids_with_load_errors()
-            connector.get_kv_connector_stats()
+            stats = connector.get_kv_connector_stats()
             connector.clear_connector_metadata()
+        return stats
+
+    return step
+
+
+class Landed(Session):
+    """Posts reads that have landed by the time somebody looks."""
+
+    def batch_read(self, *_: object) -> FakeStatus:
+        """Post one read."""
+        status = FakeStatus()
+        status.land()
+        return status
+
+
+def reading_step(decode: Decode) -> Callable[[], Any]:
+    """The hooks of one step that reads for some requests, each layer's among them."""
+    connector = decode.connector
+    decode.worker.session = Landed()
+    names = layer_names(LAYERS)
+    mode = decode.config.compilation_config.cudagraph_mode
+    context = SimpleNamespace(attn_metadata={}, cudagraph_runtime_mode=mode)
+    results = getattr(connector, "get_transfer_results", connector.get_finished)
+    nobody: set[str] = set()
+    numbers = itertools.count()
+
+    def step() -> Any:
+        requests = [f"r{next(numbers)}" for _ in range(REQUESTS)]
+        metadata = decode.metadata(requests, requests)
+        with override_forward_context(context):
+            connector.bind_connector_metadata(metadata)
+            connector.start_load_kv(context)
+            for name in names:
+                connector.wait_for_layer_load(name)
+            results(nobody)
+            connector.get_block_ids_with_load_errors()
+            stats = connector.get_kv_connector_stats()
+            connector.clear_connector_metadata()
+        return stats
 
     return step

@@ -1,0 +1,167 @@
+"""A real pair in every barrier mode, against bare: ``python -m benchmarks.real_pair``.
+
+One prefill engine serves two decode engines, bare upstream's and ours, that share a core. For each
+mode and each latency of the reads they decode the same prompts in turns: tokens/s by pairs, and
+from vLLM's own histograms the time to the first token and per token. Then requests are sent to ours
+one at a time: how much of the time that reads take is not waited for, because layers are computed
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dead_collector import AT_ONCE, STEADY, WARM_UP_S, decode_rate, load, say, tokens_of
+from benchmarks.modes import MODES
+from benchmarks.result import Row, measured, merge, ratio_of, table, throughput
+from moriio_observed.demo.client import PairClient
+from moriio_observed.demo.errors import DemoError
+from moriio_observed.demo.metrics import Scrape, scrape
+from moriio_observed.demo.pair import Fleet
+from moriio_observed.demo.server import BARE, Server, ServerSettings, transfer_config
+from moriio_observed.demo.workload import prompts
+
+BUILD = Path(__file__).parents[1] / "build" / "real-pair"
+BARRIERS = ("auto", "adaptive", "step", "layer", "upstream")
+"""Modes in which a step waits for reads; with a guard, a request waits before it is in any step."""
+LATENCIES_MS = (0, 1, 5, 20)
+ALONE, ALONE_TOKENS = 30, 4
+"""Requests that are sent one at a time, and how long their answers are."""
+HISTOGRAMS = {
+    "time to first token": "vllm:time_to_first_token_seconds",
+    "time per output token": "vllm:request_time_per_output_token_seconds",
+}
+QUANTILES = {"median": 0.5, "99th percentile": 0.99}
+
+
+class Bench:
+    """A prefill engine and two decode engines of one mode.
+
+    Args:
+        fleet: Where they run.
+        mode: Ours.
+        warm_up: Seconds of load before anything is measured.
+    """
+
+    def __init__(self, fleet: Fleet, mode: str, warm_up: float) -> None:
+        self.fleet = fleet
+        self.mode = mode
+        # As in `dead_collector`: all of both decode engines on one core, all else on the other.
+        os.sched_setaffinity(0, {0})
+        prefill = fleet.start("prefill", ServerSettings(transfer_config("kv_producer"), env=STEADY))
+        os.sched_setaffinity(0, {1})
+        self.bare = self._decode("decode-bare", connector=BARE)
+        self.ours = self._decode("decode", observed=MODES[mode])
+        os.sched_setaffinity(0, {0})
+        fleet.wait_ready(prefill, self.bare, self.ours)
+        self.clients = {
+            side: PairClient(prefill.ports, side.ports) for side in (self.bare, self.ours)
+        }
+        for client in self.clients.values():
+            load(client, warm_up)
+
+    def _decode(self, name: str, **how: Any) -> Server:
+        config = transfer_config("kv_consumer", **how)
+        return self.fleet.start(name, ServerSettings(config, env=STEADY), core=1)
+
+    def rows(self, latency_ms: float, pairs: int) -> list[Row]:
+        """What one latency of the reads does."""
+        self._slow_down(latency_ms)
+        before = {side: scrape(side.ports.url) for side in self.clients}
+        rates: dict[Server, list[float]] = {side: [] for side in self.clients}
+        for number in range(pairs):
+            # P has them cached the second time; what is timed comes after P.
+            asked = prompts(number, AT_ONCE)
+            order = list(self.clients) if number % 2 else list(reversed(self.clients))
+            for side in order:
+                rates[side].append(decode_rate(self.clients[side], asked))
+            say(
+                f"{self.mode}, reads at {latency_ms} ms, pair {number + 1} of {pairs}: "
+                f"{rates[self.ours][-1] / rates[self.bare][-1]:.3f}"
+            )
+        after = {side: scrape(side.ports.url).since(before[side]) for side in self.clients}
+        what = f"{self.mode}, reads at {latency_ms} ms"
+        found = [
+            throughput(
+                f"decode throughput, {what}", "tokens/s", rates[self.ours], rates[self.bare]
+            ),
+            *latencies(what, after[self.ours], after[self.bare]),
+        ]
+        if latency_ms and self.mode in BARRIERS:
+            found.append(self._hidden(what, latency_ms / 1e3))
+        return found
+
+    def _slow_down(self, latency_ms: float) -> None:
+        if latency_ms:
+            self.fleet.faults.set({"rules": [{"latency_s": latency_ms / 1e3}]})
+        else:
+            self.fleet.faults.clear()
+
+    def _hidden(self, what: str, latency_s: float) -> Row:
+        """The share of the reads' time in which no step was blocked: one request at a time."""
+        client, url = self.clients[self.ours], self.ours.ports.url
+        before = scrape(url)
+        for number in range(ALONE):
+            tokens_of(client.ask(prompts(10_000 + number, 1), ALONE_TOKENS))
+        after = scrape(url).since(before)
+        blocked_s = after.total("moriio_step_blocked_seconds_sum")
+        reading_s = after.total("moriio_requests_total") * latency_s
+        name = f"share of the reads' time not waited for, {what}"
+        return measured(name, "%", [100 * (1 - blocked_s / reading_s)])
+
+
+def latencies(what: str, ours: Scrape, bare: Scrape) -> list[Row]:
+    """Time to the first token and per token, by vLLM's buckets."""
+    found = []
+    for name, histogram in HISTOGRAMS.items():
+        for quantile, q in QUANTILES.items():
+            own, theirs = ours.quantile(histogram, q), bare.quantile(histogram, q)
+            if own and theirs:
+                found.append(ratio_of(f"{name}, {quantile}, {what}", "ms", own * 1e3, theirs * 1e3))
+    return found
+
+
+def run(
+    modes: Sequence[str], latencies_ms: Sequence[float], pairs: int, warm_up: float
+) -> list[Row]:
+    """Measure every mode with servers of its own."""
+    found: list[Row] = []
+    for mode in modes:
+        with Fleet(BUILD, say) as fleet:
+            bench = Bench(fleet, mode, warm_up)
+            for latency_ms in latencies_ms:
+                rows = bench.rows(latency_ms, pairs)
+                merge(rows)
+                found += rows
+    return found
+
+
+def main() -> int:
+    """Run it; the exit code tells whether all budgets were kept."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_pair")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--latencies-ms", nargs="+", type=float, default=LATENCIES_MS)
+    parser.add_argument("--pairs", type=int, default=30, help="of measured runs, at least 10")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="seconds of load before")
+    arguments = parser.parse_args()
+    try:
+        rows = run(
+            arguments.modes,
+            arguments.latencies_ms,
+            max(10, arguments.pairs),
+            arguments.warm_up,
+        )
+    except DemoError as error:
+        say(f"could not go on: {error}")
+        return 1
+    print(table(rows))
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
