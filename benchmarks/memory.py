@@ -28,7 +28,7 @@ from tests.unit.scripted import Decode, layer_names
 IN_FLIGHT = 256
 """Requests whose reads are in flight."""
 READS = 1_000_000
-WARM_UP = READS // 10
+WARM_UP = READS // 2
 NOTHING = Budget(On.MORE, 0.001)
 """Blocks of memory per 1000 reads beyond upstream's: nothing that grows with the reads."""
 

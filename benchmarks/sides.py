@@ -89,6 +89,8 @@ def reading_step(decode: Decode) -> Callable[[], Any]:
     numbers = itertools.count()
 
     def step() -> Any:
+        # Else the stand-in for the network keeps what is sent for ever.
+        decode.sent.clear()
         requests = [f"r{next(numbers)}" for _ in range(REQUESTS)]
         metadata = decode.metadata(requests, requests)
         with override_forward_context(context):
