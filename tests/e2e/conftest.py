@@ -16,6 +16,11 @@ HERE = Path(__file__).parent
 
 GetPair = Callable[..., Pair]
 
+WORKER_IN_THE_ENGINE = "VLLM_ENABLE_V1_MULTIPROCESSING"
+"""At 0 an engine has its only worker in its own process, as it has by default on a GPU. On CPUs
+vLLM gives each a process, as in `make demo` and here where there are two, which takes half as long
+again to start."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder needs a pair."""
@@ -85,7 +90,8 @@ class Pairs:
 @pytest.fixture(scope="session")
 def fleet() -> Iterator[Fleet]:
     """The servers of this test session, all ended with it."""
-    with Fleet(BUILD / "e2e") as fleet:
+    with pytest.MonkeyPatch.context() as patch, Fleet(BUILD / "e2e") as fleet:
+        patch.setenv(WORKER_IN_THE_ENGINE, "0")
         yield fleet
 
 

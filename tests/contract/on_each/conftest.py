@@ -17,6 +17,10 @@ from moriio_observed.demo.model import write_model
 from moriio_observed.demo.ports import HOST
 
 BUILD = Path(__file__).parents[3] / "build" / "contract"
+PATIENT_S = 20
+"""No healthy read is given up, however busy the machine."""
+ABORT_AFTER_S = 2
+"""How much later than the barrier upstream gives up itself."""
 
 # Read when vLLM is imported, and again by the prefill engine's process.
 os.environ |= {
@@ -83,7 +87,7 @@ def _among(ours: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
 
 @pytest.fixture
 def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
-    """Make a decode engine: `decode(barrier=…, runner=…, graphs=…)`; one for each test."""
+    """Make a decode engine: `decode(barrier=…, deadline_s=…)`; one for each test."""
     built: list[Decode] = []
 
     def make(
@@ -91,6 +95,7 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         barrier: str | None = None,
         guard: str | None = None,
         quarantine_limit_s: float | None = None,
+        deadline_s: int = PATIENT_S,
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         ahead: bool = False,
@@ -107,13 +112,16 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         }
         if barrier == "off":
             observed["allow_unsafe"] = True
-        given = {"transfer_timeout": 2, "recv_abort_timeout": 4} | extra
+        limits = {
+            "transfer_timeout": deadline_s,
+            "recv_abort_timeout": deadline_s + ABORT_AFTER_S,
+        }
         transfer = transfer_config(
             "kv_consumer",
             connector=connector,
             observed=observed,
             load_failure_policy="fail" if guard == "fail" else "recompute",
-            **given,
+            **(limits | extra),
         )
         if beside:
             transfer = _among(transfer, beside)
