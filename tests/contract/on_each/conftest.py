@@ -14,7 +14,7 @@ import pytest
 from moriio_observed import loopback
 from moriio_observed.demo.faults import FaultFile
 from moriio_observed.demo.model import write_model
-from moriio_observed.demo.ports import HOST
+from moriio_observed.demo.ports import HOST, free_ports
 
 BUILD = Path(__file__).parents[3] / "build" / "contract"
 PATIENT_S = 20
@@ -41,7 +41,7 @@ loopback.activate()
 
 from vllm.config import CUDAGraphMode  # noqa: E402
 
-from moriio_observed.demo.server import OBSERVED, transfer_config, with_ports  # noqa: E402
+from moriio_observed.demo.server import OBSERVED, Ports, transfer_config, with_ports  # noqa: E402
 from tests.contract.on_each.decode import Decode  # noqa: E402
 from tests.contract.on_each.engine import Engine, take_ports  # noqa: E402
 from tests.contract.on_each.prefill import Prefill  # noqa: E402
@@ -89,6 +89,7 @@ def _among(ours: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
 def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
     """Make a decode engine: `decode(barrier=…, deadline_s=…)`; one for each test."""
     built: list[Decode] = []
+    free = free_ports()
 
     def make(
         *,
@@ -105,7 +106,7 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         **extra: Any,
     ) -> Decode:
         assert not built, "an engine is the only one in its process"
-        ports = take_ports()
+        ports = Ports.take(free)
         settings = {"barrier": barrier, "guard": guard, "quarantine_limit_s": quarantine_limit_s}
         observed: dict[str, Any] = {
             name: value for name, value in settings.items() if value is not None
@@ -139,6 +140,7 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
     yield make
     for each in built:
         each.shutdown()
+    free.close()
 
 
 @pytest.fixture
