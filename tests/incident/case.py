@@ -10,9 +10,9 @@ from typing import Any
 from moriio_observed.alerting.rules import Group
 from moriio_observed.alerting.yaml_text import to_yaml
 from tests.incident.recording import Recording
-from tests.incident.rules import EVERY_S, evaluate, input_series
+from tests.incident.rules import ALERTS, evaluate, input_series
 from tests.incident.story import Firing, firings
-from tests.incident.timeline import Timeline, scraped
+from tests.incident.timeline import EVERY_S, aligned
 
 PATH = Path(__file__).parents[2] / "alerts" / "tests" / "recorded.yaml"
 PAGES = 'count by (alertname) (ALERTS{alertstate="firing", severity="page"})'
@@ -29,10 +29,8 @@ def case(groups: list[Group], recording: Recording) -> Mapping[str, Any]:
         groups: The rules.
         recording: The incident. It is scraped when rules are evaluated.
     """
-    seen = scraped(recording, EVERY_S)
-    step = round(EVERY_S / recording.interval_s)
-    timeline = Timeline(EVERY_S, {name: values[::step] for name, values in seen.series.items()})
-    pages = [each for each in firings(evaluate(groups, timeline)) if each.pages]
+    timeline = aligned(recording)
+    pages = [each for each in firings(evaluate(groups, timeline, ALERTS)) if each.pages]
     times = sorted({each.at_s - ago for each in pages for ago in (EVERY_S, 0)})
     test = {
         "name": "MoriioUnprotectedSteps fires on a recorded incident",

@@ -1,13 +1,14 @@
 """Records both recordings anew from a real pair: `python -m tests.incident.record`.
 
-Takes a quarter of an hour and wants a machine with nothing else to do. What is recorded, and why
-so, is in alerts/incident/README.md.
+Takes a quarter of an hour and wants a machine with nothing else to do; a recording says of itself
+whether it had one. What is recorded, and why so, is in alerts/incident/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,18 +24,11 @@ from moriio_observed.demo.model import write_model
 from moriio_observed.demo.pair import Fleet
 from moriio_observed.demo.server import Server, ServerSettings, transfer_config
 from moriio_observed.telemetry.catalog import PREFIX
-from tests.incident.recording import (
-    ERROR,
-    FOLDER,
-    RIGHT,
-    WRONG,
-    Answer,
-    Moment,
-    Recording,
-    save,
-)
-from tests.incident.traffic import Given, Traffic, references
-from tests.incident.watch import Exposed, Log, Watch
+from tests.incident.judged import answers, first_late
+from tests.incident.quiet import UNANSWERED, Quiet
+from tests.incident.recording import FOLDER, Moment, Recording, save
+from tests.incident.traffic import Traffic, references
+from tests.incident.watch import Log, Watch
 from tests.trees import vllm_tree
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +44,7 @@ RAMP_STEP_S = 10.0
 FIRST_SHARE, LAST_SHARE = 0.001, 1.0
 """The share of the reads that is slowed, when the link begins to slow and at the end."""
 SLOW_S, SLOWEST_S = 0.04, 0.64
-"""How long the last read of a slowed request takes at least; those before it, in proportion."""
+"""How long a slowed read of the last layer takes at least; of the others, in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ class Stage:
 
 
 def slowed(share: float, last_s: float) -> Mapping[str, Any]:
-    """Faults that slow a share of the reads; they drain in the order they are posted in."""
+    """Faults that slow a share of the reads, each for itself: those of later layers by more."""
     rules = [
         {
             "layers": [layer],
@@ -111,7 +105,7 @@ def incident_plan() -> Iterator[Stage]:
 
 
 def _slowing(at_s: float, clients: int, share: float, last_s: float) -> Stage:
-    what = f"{clients} clients, {share:.1%} of the reads slowed, the last to {last_s:.2f} s"
+    what = f"{clients} clients, {share:.1%} of the reads slowed, the last layer's to {last_s:.2f} s"
     return Stage(at_s, clients, slowed(share, last_s), what)
 
 
@@ -128,6 +122,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER, help="where to write")
     parser.add_argument("--only", choices=RECORDINGS, help="one of them")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     with Fleet(ROOT / "build" / "incident") as fleet:
         model = write_model(fleet.place.build / "model", LAYERS, GAIN)
         fleet.place = dataclasses.replace(fleet.place, model=model)
@@ -140,8 +135,11 @@ def main() -> None:
             known = known or references(PairClient(prefill.ports, decode.ports))
             servers = {"prefill": prefill, "decode": decode}
             recording = _record(fleet, servers, known, list(plan()), length_s)
-            save(_described(recording, barrier), options.out / f"{name}.json.gz")
+            recording = _described(recording, barrier)
+            save(recording, options.out / f"{name}.json.gz")
             print(f"{name}: {len(recording.answers)} answers", flush=True)
+            print(f"at worst: {recording.about['at worst']}", flush=True)
+            print(f"disturbed: {recording.about['disturbed']}", flush=True)
             fleet.faults.clear()
             fleet.stop(decode)
 
@@ -168,23 +166,39 @@ def _record(
     client = PairClient(servers["prefill"].ports, servers["decode"].ports)
     log = Log(servers["decode"].log)
     urls = {job: server.ports.url for job, server in servers.items()}
-    with Traffic(client, known, MOST_CLIENTS) as traffic, Watch(urls, log, INTERVAL_S) as watch:
+    quiet, stages = Quiet(), []
+    with (
+        Traffic(client, known, MOST_CLIENTS) as traffic,
+        Watch(urls, log, INTERVAL_S, quiet) as watch,
+    ):
         for stage in plan:
-            time.sleep(max(0.0, watch.began + stage.at_s - time.time()))
-            print(f"{stage.at_s:5.0f} s: {stage.what}", flush=True)
+            time.sleep(max(0.0, watch.began + stage.at_s - time.monotonic()))
             traffic.clients = stage.clients
             fleet.faults.set(stage.faults)
-        time.sleep(max(0.0, watch.began + length_s - time.time()))
+            stages.append(Moment(round(time.monotonic() - watch.began, 1), stage.what))
+            print(f"{stages[-1].at_s:5.0f} s: {stage.what}", flush=True)
+        # Past the last scrape and short of the next, so that there are as many each time.
+        end = watch.began + length_s + INTERVAL_S / 2
+        time.sleep(max(0.0, end - time.monotonic()))
     # An answer given later has its exposure in a part of the log that nobody followed.
-    given = [each for each in traffic.given if watch.began <= each.given < watch.ended]
+    given = sorted(
+        (each for each in traffic.given if watch.began <= each.given < watch.ended),
+        key=lambda one: one.given,
+    )
+    moments = [watch.began + stages[0].at_s, *(each.given for each in given), watch.ended]
+    for sooner, later in itertools.pairwise(moments):
+        quiet.saw(UNANSWERED, later - sooner, sooner - watch.began)
     return Recording(
-        about={},
+        about=quiet.about(),
         interval_s=INTERVAL_S,
-        series=_series(watch.pages, servers),
-        answers=_answers(given, log.exposed, watch.began),
-        stages=[Moment(stage.at_s, stage.what) for stage in plan],
-        first_late_s=_first_late(log.exposed, watch.began),
-        pages={job: pages[-1] for job, pages in watch.pages.items()},
+        series=_series(watch.pages),
+        answers=answers(given, log.exposed, watch.began),
+        stages=stages,
+        first_late_s=first_late(given, log.exposed, watch.began),
+        pages={
+            job: next((page for page in reversed(pages) if page), "")
+            for job, pages in watch.pages.items()
+        },
     )
 
 
@@ -195,13 +209,12 @@ def _described(recording: Recording, barrier: str) -> Recording:
         "barrier": barrier,
         "graphs": "FULL, emulated",
         "reads": "loopback",
+        **recording.about,
     }
     return dataclasses.replace(recording, about=about)
 
 
-def _series(
-    pages: Mapping[str, Sequence[str]], servers: Mapping[str, Server]
-) -> Mapping[str, Sequence[float | None]]:
+def _series(pages: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[float | None]]:
     """The series that rules and panels may ask for, by their names and labels."""
     scrapes = min(map(len, pages.values()))
     found: dict[str, list[float | None]] = {}
@@ -223,25 +236,6 @@ def _samples(page: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 def _name(name: str, labels: Mapping[str, str]) -> str:
     inner = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
     return f"{name}{{{inner}}}"
-
-
-def _answers(given: Sequence[Given], exposed: Sequence[Exposed], began: float) -> Sequence[Answer]:
-    # The engine adds eight random digits to the id that the client knows.
-    certainty = {one.request_id.rpartition("-")[0]: one.certainty for one in exposed}
-    return [
-        Answer(
-            asked_s=round(each.asked - began, 2),
-            given_s=round(each.given - began, 2),
-            outcome=ERROR if each.answer.error else RIGHT if each.right else WRONG,
-            exposed=certainty.get(each.answer.request_id, ""),
-        )
-        for each in sorted(given, key=lambda one: one.given)
-    ]
-
-
-def _first_late(exposed: Sequence[Exposed], began: float) -> float | None:
-    certain = [one.seen for one in exposed if one.certainty == "certain" and one.seen >= began]
-    return round(certain[0] - began, 2) if certain else None
 
 
 if __name__ == "__main__":

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "alerts" / "incident"
-"""Where the recordings are."""
+HEALTHY, INCIDENT = FOLDER / "healthy.json.gz", FOLDER / "incident.json.gz"
+"""The committed recordings."""
 
 RIGHT, WRONG, ERROR = "right", "wrong", "error"
+CERTAIN = "certain"
+"""An exposure in which a read was still in flight, or had failed, when its step ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,13 @@ class Recording:
     """Some minutes of a real pair.
 
     Attributes:
-        about: What was recorded, in words, by subject.
+        about: What was recorded, in words, by subject; and whether something disturbed it.
         interval_s: The time from one scrape to the next, seconds.
         series: What each series showed, by its name and labels, scrape by scrape; None where a
             scrape did not have it.
         answers: Every answer, in the order they were given.
         stages: When load or faults were changed.
-        first_late_s: When a read was first certainly not there in time; None if none was.
+        first_late_s: When a read was first known not to have been there in time; None if none was.
         pages: One whole exposition of each server, by job.
     """
 
@@ -79,9 +82,13 @@ class Recording:
         return (self.scrapes - 1) * self.interval_s
 
 
-def load(name: str) -> Recording:
-    """Read one of the committed recordings."""
-    with gzip.open(FOLDER / f"{name}.json.gz", "rt", encoding="utf-8") as file:
+def load(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        OSError: There is none, or it is not gzip.
+    """
+    with gzip.open(path, "rt", encoding="utf-8") as file:
         loaded = json.load(file)
     return Recording(
         **{
@@ -99,11 +106,3 @@ def save(recording: Recording, path: Path) -> None:
         plain[name] = [dataclasses.astuple(each) for each in plain[name]]
     text = json.dumps(plain, separators=(",", ":"), sort_keys=True)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
-def samples(recording: Recording) -> Iterator[tuple[str, float, float]]:
-    """Yield every sample: its series, when it was seen, and its value."""
-    for name, values in recording.series.items():
-        for number, value in enumerate(values):
-            if value is not None:
-                yield name, number * recording.interval_s, value

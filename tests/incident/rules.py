@@ -12,12 +12,11 @@ from typing import Any
 from moriio_observed.alerting import promtool
 from moriio_observed.alerting.rules import Group, rules_of
 from moriio_observed.dashboarding.promql import selectors
-from tests.incident.timeline import Timeline, Values
+from tests.incident.timeline import EVERY_S, Timeline, Values
 
-EVERY_S = 15
-"""How often rules are evaluated."""
 ALERTS = "ALERTS"
-_ALL = '{__name__=~"ALERTS|.+:.+"}'
+ALL = '{__name__=~"ALERTS|.+:.+"}'
+"""Every recorded series and every alert."""
 
 _EVALUATION = re.compile(r"time: (\S+),\s+exp: nil\s+got: (.*)")
 _SAMPLE = re.compile(r'\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} (\S+?)(?:, |$)')
@@ -45,16 +44,27 @@ class Sample:
         return self.labels.get("alertstate") == "firing"
 
 
-def evaluate(groups: list[Group], timeline: Timeline) -> Sequence[Sample]:
-    """Return all that the rules gave, evaluation by evaluation: recorded series and alerts.
+def evaluate(groups: list[Group], timeline: Timeline, asked: str = ALL) -> Sequence[Sample]:
+    """Return what the rules gave, evaluation by evaluation.
 
     promtool says what it got wherever that is not what it was told to expect: it is told to expect
     nothing.
+
+    Args:
+        groups: The rules.
+        timeline: What is evaluated.
+        asked: A selector of what is to be returned.
+
+    Raises:
+        ValueError: promtool could not evaluate them; with what it said.
     """
     times = range(0, int(timeline.length_s) + EVERY_S, EVERY_S)
-    expectations = [{"expr": _ALL, "eval_time": f"{at}s", "exp_samples": []} for at in times]
-    test = {**_input(groups, timeline), "promql_expr_test": expectations}
-    return list(_samples(_said(groups, test)))
+    expectations = [{"expr": asked, "eval_time": f"{at}s", "exp_samples": []} for at in times]
+    passed, said = _tested(groups, {**_input(groups, timeline), "promql_expr_test": expectations})
+    got = list(_samples(said))
+    if " err: " in said or bool(got) == passed:
+        raise ValueError(f"promtool could not evaluate the rules: {said.strip()}")
+    return got
 
 
 def words(groups: list[Group], timeline: Timeline, alert: str, at_s: float) -> Mapping[str, str]:
@@ -64,7 +74,7 @@ def words(groups: list[Group], timeline: Timeline, alert: str, at_s: float) -> M
         ValueError: It does not fire then, or more than once.
     """
     test = {"alertname": alert, "eval_time": f"{at_s:.0f}s", "exp_alerts": []}
-    said = _said(groups, {**_input(groups, timeline), "alert_rule_test": [test]})
+    _, said = _tested(groups, {**_input(groups, timeline), "alert_rule_test": [test]})
     [annotations] = re.findall(r"Annotations:\{(.*)\}", said)
     return _labels(annotations)
 
@@ -86,10 +96,9 @@ def _input(groups: list[Group], timeline: Timeline) -> Mapping[str, Any]:
     }
 
 
-def _said(groups: list[Group], test: Mapping[str, Any]) -> str:
+def _tested(groups: list[Group], test: Mapping[str, Any]) -> tuple[bool, str]:
     file = {"evaluation_interval": f"{EVERY_S}s", "tests": [test]}
-    _, said = promtool.test(groups, {"replay.yaml": file})
-    return said
+    return promtool.test(groups, {"replay.yaml": file})
 
 
 def _trimmed(values: Values) -> Values:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from tests.incident.recording import Recording
 
+EVERY_S = 15
+"""How often Prometheus scrapes, and how often it evaluates rules."""
+
 Values = Sequence[float | None]
 
 _COUNTS = re.compile(r"^\w+_(total|bucket|sum|count)\{")
@@ -38,18 +41,15 @@ class Timeline:
         return (self.beats - 1) * self.interval_s
 
 
-def scraped(
-    recording: Recording, every_s: float = 15.0, first: int = 0, delay: int = 0
-) -> Timeline:
-    """Return what a Prometheus with a longer interval than the recorder's would have seen.
+def scraped(recording: Recording, first: int = 0, delay: int = 0) -> Timeline:
+    """Return what a Prometheus would have seen, on the beat of the recorder.
 
     Args:
         recording: What was there to be seen.
-        every_s: Its interval: a multiple of the recording's.
         first: The first scrape of the recording that it takes.
         delay: By how many of the recording's intervals all is put off.
     """
-    step = round(every_s / recording.interval_s)
+    step = _step(recording)
     return Timeline(
         recording.interval_s,
         {
@@ -60,6 +60,16 @@ def scraped(
             for name, values in recording.series.items()
         },
     )
+
+
+def aligned(recording: Recording) -> Timeline:
+    """Return the same of a Prometheus that scrapes when it evaluates, on its own beat."""
+    step = _step(recording)
+    return Timeline(EVERY_S, {name: seen[::step] for name, seen in recording.series.items()})
+
+
+def _step(recording: Recording) -> int:
+    return round(EVERY_S / recording.interval_s)
 
 
 def repeated(timeline: Timeline, at_least_s: float) -> Timeline:

@@ -24,7 +24,7 @@ LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One answer, and when. Times are those of `time.time`."""
+    """One answer, and when. Times are those of `time.monotonic`."""
 
     asked: float
     given: float
@@ -92,7 +92,7 @@ class Traffic:
             self._ended.wait(draw.expovariate(1 / THINK_S))
 
     def _ask(self, prompt: str) -> None:
-        began = time.time()
+        began = time.monotonic()
         [answer] = self._client.ask([prompt], MAX_TOKENS)
         right = answer.tokens == self._known[prompt]
-        self.given.append(Given(began, time.time(), answer, right))
+        self.given.append(Given(began, time.monotonic(), answer, right))

@@ -18,9 +18,9 @@ from moriio_observed.dashboarding.queries import RANGE, interpolate
 from moriio_observed.dashboarding.rules.parts import expressions
 from moriio_observed.demo import web
 from tests.incident.backfill import watched
-from tests.incident.recording import load
+from tests.incident.recording import HEALTHY, INCIDENT, load
 from tests.incident.rules import evaluate
-from tests.incident.timeline import in_a_row, scraped
+from tests.incident.timeline import aligned, in_a_row
 from tests.monitoring import PROMETHEUS
 from tests.tools import needs
 
@@ -45,7 +45,7 @@ EMPTY = {
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Asks as a dashboard over all that was recorded does; gives the values it would draw."""
     groups = render_groups(ALERTS.sources(), ALERTS.values())
-    timeline = in_a_row(scraped(load("healthy")), RESTART_S, scraped(load("incident")))
+    timeline = in_a_row(aligned(load(HEALTHY)), RESTART_S, aligned(load(INCIDENT)))
     length = int(timeline.length_s)
     folder = tmp_path_factory.mktemp("watched")
     with watched(folder, timeline, evaluate(groups, timeline), BEGAN) as url:
