@@ -75,7 +75,7 @@ def slowed(share: float, last_s: float) -> Mapping[str, Any]:
         }
         for layer in range(LAYERS)
     ]
-    return {"seed": 1, "rules": rules}
+    return {"rules": rules}
 
 
 def healthy_plan() -> Iterator[Stage]:
@@ -121,6 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help="where to write")
     parser.add_argument("--only", choices=RECORDINGS, help="one of them")
+    parser.add_argument("--seed", type=int, default=1, help="draws other prompts and slows others")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with Fleet(ROOT / "build" / "incident") as fleet:
@@ -134,8 +135,8 @@ def main() -> None:
             fleet.wait_ready(prefill, decode)
             known = known or references(PairClient(prefill.ports, decode.ports))
             servers = {"prefill": prefill, "decode": decode}
-            recording = _record(fleet, servers, known, list(plan()), length_s)
-            recording = _described(recording, barrier)
+            recording = _record(fleet, servers, known, list(plan()), length_s, options.seed)
+            recording = _described(recording, barrier, options.seed)
             save(recording, options.out / f"{name}.json.gz")
             print(f"{name}: {len(recording.answers)} answers", flush=True)
             print(f"at worst: {recording.about['at worst']}", flush=True)
@@ -162,19 +163,20 @@ def _record(
     known: Mapping[str, tuple[int, ...]],
     plan: Sequence[Stage],
     length_s: float,
+    seed: int,
 ) -> Recording:
     client = PairClient(servers["prefill"].ports, servers["decode"].ports)
     log = Log(servers["decode"].log)
     urls = {job: server.ports.url for job, server in servers.items()}
     quiet, stages = Quiet(), []
     with (
-        Traffic(client, known, MOST_CLIENTS) as traffic,
+        Traffic(client, known, MOST_CLIENTS, seed) as traffic,
         Watch(urls, log, INTERVAL_S, quiet) as watch,
     ):
         for stage in plan:
             time.sleep(max(0.0, watch.began + stage.at_s - time.monotonic()))
             traffic.clients = stage.clients
-            fleet.faults.set(stage.faults)
+            fleet.faults.set({"seed": seed, **stage.faults})
             stages.append(Moment(round(time.monotonic() - watch.began, 1), stage.what))
             print(f"{stages[-1].at_s:5.0f} s: {stage.what}", flush=True)
         # Past the last scrape and short of the next, so that there are as many each time.
@@ -202,13 +204,14 @@ def _record(
     )
 
 
-def _described(recording: Recording, barrier: str) -> Recording:
+def _described(recording: Recording, barrier: str, seed: int) -> Recording:
     about = {
         "recorded": datetime.now(UTC).date().isoformat(),
         "vllm": VLLM,
         "barrier": barrier,
         "graphs": "FULL, emulated",
         "reads": "loopback",
+        "seed": str(seed),
         **recording.about,
     }
     return dataclasses.replace(recording, about=about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,7 +143,7 @@ class Story:
 
 def story(groups: list[Group], incident: Recording, before: Recording) -> Story:
     """Play an incident, and the healthy minutes of another recording."""
-    played = list(replays(groups, incident))
+    played = replays(groups, incident)
     slowest = max(played, key=_paged_at)
     page = slowest.first_page
     calm = healthy(before)
@@ -167,13 +168,17 @@ def _late(incident: Recording) -> float:
     return incident.first_late_s or 0.0
 
 
-def replays(groups: list[Group], recording: Recording) -> Iterator[Replay]:
+def replays(groups: list[Group], recording: Recording) -> Sequence[Replay]:
     """Replay a recording with scrapes and evaluations at each of the recorder's beats."""
-    steps = round(EVERY_S / recording.interval_s)
-    for first, delay in itertools.product(range(steps), repeat=2):
+    steps = range(round(EVERY_S / recording.interval_s))
+
+    def replay(first: int, delay: int) -> Replay:
         timeline = scraped(recording, first, delay)
         delay_s = delay * recording.interval_s
-        yield Replay(timeline, delay_s, firings(evaluate(groups, timeline, ALERTS), delay_s))
+        return Replay(timeline, delay_s, firings(evaluate(groups, timeline, ALERTS), delay_s))
+
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(replay, *zip(*itertools.product(steps, repeat=2), strict=True)))
 
 
 def healthy(recording: Recording) -> Timeline:

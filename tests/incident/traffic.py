@@ -54,13 +54,17 @@ class Traffic:
         client: Asks the pair.
         known: The prompts, with their right answers.
         most: The most clients there will be.
+        seed: Of what each of them asks.
     """
 
-    def __init__(self, client: PairClient, known: Mapping[str, tuple[int, ...]], most: int) -> None:
+    def __init__(
+        self, client: PairClient, known: Mapping[str, tuple[int, ...]], most: int, seed: int
+    ) -> None:
         self.clients = 0
         self.given: list[Given] = []
         self._client = client
         self._known = known
+        self._seed = seed
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._ask_on, args=(number,)) for number in range(most)
@@ -82,7 +86,7 @@ class Traffic:
             thread.join()
 
     def _ask_on(self, number: int) -> None:
-        draw = random.Random(number)  # noqa: S311 - a repeatable workload
+        draw = random.Random(f"{self._seed}/{number}")  # noqa: S311 - a repeatable workload
         asked = list(self._known)
         while not self._ended.is_set():
             if number >= self.clients:

@@ -1,4 +1,7 @@
-"""The shipped dashboards on the recorded incident, asked of a real Prometheus."""
+"""The shipped dashboards on what was recorded, asked of a real Prometheus.
+
+The incident follows upon the healthy minutes: those have waits, `upstream` under FULL has none.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def queries() -> dict[str, str]:
     }
 
 
-def test_every_query_of_every_panel_finds_something_on_the_incident(ask: Any) -> None:
+def test_every_query_of_every_panel_finds_something_on_what_was_recorded(ask: Any) -> None:
     silent = {who for who, expr in queries().items() if who not in EMPTY and not ask(expr)}
     assert silent == set()
 
