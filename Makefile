@@ -22,7 +22,8 @@ setup:
 demo: setup
 	.venv/bin/moriio-observed demo $(if $(filter-out 0,$(KEEP)),--keep)
 
-# One process: the real pairs need both cores of a small machine.
+# Not in parallel: the real pairs need both cores of a small machine, and what runs beside them
+# (tests/contract/conftest.py) one of them at most.
 test: setup
 	$(PYTHON_BIN) -m pytest --durations=15 $(ARGS)
 

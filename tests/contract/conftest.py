@@ -26,7 +26,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     asked = {
         item.callspec.params["version"]
         for item in session.items
-        if isinstance(item, pytest.Function) and _of_a_run(item)
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and _of_a_run(item)
     }
     if asked and not session.config.option.collectonly:
         session.config.stash[RUNS] = Runs(version for version in VERSIONS if version in asked)

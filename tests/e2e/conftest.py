@@ -1,5 +1,6 @@
 """Real vLLM pairs for the end-to-end tests, one at a time, started when first asked for."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ class Pairs:
         prefill = prefill or ServerSettings(
             transfer_config("kv_producer"), vllm_tree=decode.vllm_tree
         )
+        prefill, decode = map(_with_its_worker, (prefill, decode))
         self._stop_unless(prefill, decode)
         fresh = []
         if self.prefill is None:
@@ -87,11 +89,14 @@ class Pairs:
         return self.fleet.start(f"{name}-{self.boots}", settings, core=core)
 
 
+def _with_its_worker(settings: ServerSettings) -> ServerSettings:
+    return dataclasses.replace(settings, env={WORKER_IN_THE_ENGINE: "0", **settings.env})
+
+
 @pytest.fixture(scope="session")
 def fleet() -> Iterator[Fleet]:
     """The servers of this test session, all ended with it."""
-    with pytest.MonkeyPatch.context() as patch, Fleet(BUILD / "e2e") as fleet:
-        patch.setenv(WORKER_IN_THE_ENGINE, "0")
+    with Fleet(BUILD / "e2e") as fleet:
         yield fleet
 
 

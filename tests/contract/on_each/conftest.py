@@ -30,7 +30,7 @@ os.environ |= {
     "VLLM_HOST_IP": HOST,
     # One for each version: they would overwrite what the others have found out of a model.
     "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache" / os.environ.get("VLLM_UNDER_TEST", "installed")),
-    # Up to 0.30 the abort limit comes from here, in whole seconds.
+    # Up to 0.30 the abort limit comes from here, in whole seconds; decode engines set theirs.
     "VLLM_MORIIO_TRANSFER_TIMEOUT_S": "4",
     # MoRIIO takes recurrent state in this layout only.
     "VLLM_SSM_CONV_STATE_LAYOUT": "DS",
@@ -86,7 +86,9 @@ def _among(ours: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
+def decode(
+    model: Path, prefill: Prefill, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Decode]]:
     """Make a decode engine: `decode(barrier=…, deadline_s=…)`; one for each test."""
     built: list[Decode] = []
     free = free_ports()
@@ -116,13 +118,14 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         limits = {
             "transfer_timeout": deadline_s,
             "recv_abort_timeout": deadline_s + ABORT_AFTER_S,
-        }
+        } | extra
+        monkeypatch.setenv("VLLM_MORIIO_TRANSFER_TIMEOUT_S", str(limits["recv_abort_timeout"]))
         transfer = transfer_config(
             "kv_consumer",
             connector=connector,
             observed=observed,
             load_failure_policy="fail" if guard == "fail" else "recompute",
-            **(limits | extra),
+            **limits,
         )
         if beside:
             transfer = _among(transfer, beside)

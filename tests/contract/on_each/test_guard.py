@@ -300,10 +300,8 @@ def test_a_duplicate_that_leaves_the_queue_takes_no_blocks_from_the_one_that_rea
 
 @both_guards
 def test_what_upstream_would_give_up_first_is_given_up_first(
-    guarded: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch, guard: str
+    guarded: GetDecode, faults: FaultFile, guard: str
 ) -> None:
-    # Up to 0.30 the limit comes from here.
-    monkeypatch.setenv("VLLM_MORIIO_TRANSFER_TIMEOUT_S", "1")
     d = guarded(guard, transfer_timeout=25, recv_abort_timeout=1)
     harm(faults, {"requests": [0], "hang": True})
     asked = d.ask(PROMPTS[0])
