@@ -26,8 +26,8 @@ DOZE_S = 0.002
 """How long a step that runs nothing waits for a read, seconds. vLLM asks again at once, and a
 request that comes meanwhile has to wait as long."""
 
-ADRIFT_LOOKS = 16
-"""How many requests that nobody waits for, and that upstream tracks no more, a turn looks at."""
+LOOKS_IN_TURN = 8
+"""How many of the requests of which there is no news a turn looks at all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Guard:
         self._requests: dict[str, _Request] = {}
         # Whom the next turn looks at, of whom it looks at some, and from when on at everybody.
         self._asked: dict[str, None] = {}
-        self._adrift: dict[str, None] = {}
+        self._in_turn: dict[str, None] = {}
         self._due = math.inf
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class Guard:
             self._due = min(self._due, request.due)
 
     def posted(
-        self, request_id: str, reads: Iterable[tuple[int, Status]], *, tracked: bool = False
+        self, request_id: str, reads: Collection[tuple[int, Status]], *, tracked: bool = False
     ) -> None:
         """The reads of a request were posted, as (layer index, status).
 
@@ -171,13 +171,14 @@ class Guard:
             request_id: The request.
             reads: They.
             tracked: Whether upstream tracks them: until it drops them, all it has seen of them is
-                that they are in flight, and they need not be looked at here as well.
+                that they are in flight, and there is no need to look at each here as well.
         """
         request = self._requests.get(request_id)
         if request is not None:
             self._asked[request_id] = None
             request.tracked = tracked
-            request.posted = True
+            # Where none was posted, nothing has come into the blocks that were announced.
+            request.posted = bool(reads) or not request.waits
             request.open.extend(reads)
             # The first posted lands first, most likely: the last one is looked at last.
             request.open.reverse()
@@ -222,6 +223,9 @@ class Guard:
     def turn(self, *, idle: bool = False) -> Turn:
         """Look once at the reads of every request that may have changed, and decide.
 
+        Some of the others have their turn too: what upstream is late to tell of costs time, and
+        not until the deadline.
+
         Args:
             idle: Whether the step runs nothing, and so has time to wait a little for a read, and
                 to look at everybody.
@@ -245,9 +249,11 @@ class Guard:
                     turn.overdue.append(request_id)
             if has_ended or (now > request.watched_until and not request.waits):
                 del self._requests[request_id]
-                self._adrift.pop(request_id, None)
-            elif not request.tracked:
-                (self._asked if request.waits else self._adrift)[request_id] = None
+                self._in_turn.pop(request_id, None)
+            elif request.waits and not request.tracked:
+                self._asked[request_id] = None
+            else:
+                self._in_turn[request_id] = None
         if everybody:
             self._due = min((each.due for each in self._requests.values()), default=math.inf)
         return turn
@@ -255,8 +261,8 @@ class Guard:
     def _chosen(self, *, everybody: bool) -> list[_Request]:
         """Whom a turn looks at."""
         asked, self._asked = self._asked, {}
-        for request_id in list(islice(self._adrift, ADRIFT_LOOKS)):
-            del self._adrift[request_id]
+        for request_id in list(islice(self._in_turn, LOOKS_IN_TURN)):
+            del self._in_turn[request_id]
             asked[request_id] = None
         if everybody:
             return list(self._requests.values())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from moriio_observed.guard import ADRIFT_LOOKS, DOZE_S, Guard, Turn
+from moriio_observed.guard import DOZE_S, LOOKS_IN_TURN, Guard, Turn
 from tests.unit.fakes import FakeClock, FakeStatus
 
 DEADLINE_S, WATCH_S = 30.0, 600.0
@@ -186,14 +188,49 @@ def tracked() -> Rig:
     return rig
 
 
-def test_reads_that_upstream_tracks_are_not_looked_at_until_it_drops_them() -> None:
-    rig = tracked()
-    looks = sum(read.looks for read in rig.reads)
-    rig.land()
+def post_many(rig: Rig, *, tracked: bool = False) -> dict[str, FakeStatus]:
+    """Three times as many requests as a turn looks at without news, after their first turn."""
+    many = {f"r{number}": FakeStatus() for number in range(3 * LOOKS_IN_TURN)}
+    rig.guard.announce(dict.fromkeys(many, BLOCKS), {})
+    for request_id, status in many.items():
+        rig.guard.posted(request_id, [(0, status)], tracked=tracked)
+    rig.turn()
+    return many
+
+
+def looked_at(rig: Rig, many: dict[str, FakeStatus]) -> list[str]:
+    """Whose reads a turn looks at."""
+    looks = {request_id: status.looks for request_id, status in many.items()}
+    rig.turn()
+    return [request_id for request_id, status in many.items() if status.looks > looks[request_id]]
+
+
+def test_of_many_that_upstream_tracks_a_turn_looks_at_few_and_at_each_that_is_dropped() -> None:
+    rig = Rig()
+    many = post_many(rig, tracked=True)
+    assert len(looked_at(rig, many)) <= LOOKS_IN_TURN
+    for status in many.values():
+        status.land()
+    rig.guard.dropped([*many, "unknown"])
+    assert sorted(rig.turn().landed) == sorted(many)
+
+
+def test_what_upstream_is_late_to_drop_has_its_turn() -> None:
+    rig = Rig()
+    many = post_many(rig, tracked=True)
+    for status in many.values():
+        status.land()
+    # One more for the rig's own request, whose reads have not been posted.
+    landed = [request_id for _ in range(4) for request_id in rig.turn().landed]
+    assert sorted(landed) == sorted(many)
+
+
+def test_a_request_for_which_nothing_was_posted_has_not_landed() -> None:
+    rig = Rig()
+    rig.guard.posted("r", [], tracked=True)
     assert rig.turn() == Turn()
-    assert sum(read.looks for read in rig.reads) == looks
-    rig.guard.dropped(["r", "unknown"])
-    assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
+    turn = rig.turn(DEADLINE_S)
+    assert (turn.landed, turn.arrived, turn.invalid) == ([], {"r"}, set(BLOCKS))
 
 
 def test_what_upstream_drops_in_flight_is_looked_at_until_it_ends() -> None:
@@ -223,15 +260,8 @@ def test_an_idle_step_has_time_to_look_at_everybody() -> None:
 
 def test_of_many_that_nobody_waits_for_each_has_its_turn() -> None:
     rig = Rig(waits=False)
-    many = {f"r{number}": FakeStatus() for number in range(3 * ADRIFT_LOOKS)}
-    rig.guard.announce(dict.fromkeys(many, BLOCKS), {})
-    for request_id, status in many.items():
-        rig.guard.posted(request_id, [(0, status)])
-    rig.turn()
-    looks = {request_id: status.looks for request_id, status in many.items()}
-    rig.turn()
-    looked_at = [name for name, status in many.items() if status.looks > looks[name]]
-    assert len(looked_at) == ADRIFT_LOOKS
+    many = post_many(rig)
+    assert len(looked_at(rig, many)) == LOOKS_IN_TURN
     for status in many.values():
         status.land()
     settled = [request_id for _ in range(3) for request_id in rig.turn().settled]
@@ -289,3 +319,115 @@ def test_a_request_runs_exactly_if_all_reads_landed_in_time(
             assert "in flight" not in states
         decided += len(turn.arrived)
     assert decided == 1
+
+
+class GuardOverUpstream(RuleBasedStateMachine):
+    """Any course of events, beside what is true of each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.guard = Guard(
+            waits=True,
+            deadline_s=DEADLINE_S,
+            watch_s=math.inf,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        self.reads: dict[str, list[FakeStatus]] = {}
+        self.tracked: set[str] = set()
+        self.lease_end: dict[str, float] = {}
+        self.deadline: dict[str, float] = {}
+        self.released: set[str] = set()
+        self.gone: set[str] = set()
+        self.waiting: set[str] = set()
+        self.unsettled: set[str] = set()
+
+    def names(self) -> st.SearchStrategy[str]:
+        return st.sampled_from(sorted(self.reads))
+
+    @rule(layers=st.integers(1, 3), lease_left=st.sampled_from([5.0, 40.0, math.inf]))
+    def post(self, layers: int, lease_left: float) -> None:
+        name = f"r{len(self.reads)}"
+        self.guard.announce({name: BLOCKS}, {name: lease_left})
+        self.lease_end[name] = self.clock.now + lease_left
+        self.deadline[name] = self.clock.now + DEADLINE_S
+        self.reads[name] = [FakeStatus() for _ in range(layers)]
+        self.guard.posted(name, list(enumerate(self.reads[name])), tracked=True)
+        for all_of in (self.tracked, self.waiting, self.unsettled):
+            all_of.add(name)
+
+    @precondition(lambda self: self.reads)
+    @rule(data=st.data(), end=st.sampled_from(["land", "fail"]), every=st.booleans())
+    def end(self, data: Any, end: str, every: bool) -> None:
+        reads = self.reads[data.draw(self.names())]
+        for read in reads if every else [data.draw(st.sampled_from(reads))]:
+            getattr(read, end)()
+
+    @precondition(lambda self: self.reads)
+    @rule(data=st.data())
+    def finish(self, data: Any) -> None:
+        name = data.draw(self.names())
+        self.guard.finished([name])
+        self.gone.add(name)
+
+    @precondition(lambda self: self.tracked)
+    @rule(data=st.data())
+    def abort(self, data: Any) -> None:
+        """Upstream gives a request up while its reads are in flight, and P is told."""
+        name = data.draw(st.sampled_from(sorted(self.tracked)))
+        if "in flight" in {read.state for read in self.reads[name]}:
+            self.tracked.discard(name)
+            self.guard.dropped([name])
+            self.guard.released(name)
+            self.released.add(name)
+
+    @rule(after_s=st.sampled_from([0.1, 4.0, 20.0]), cleans_up=st.booleans(), idle=st.booleans())
+    def step(self, after_s: float, cleans_up: bool, idle: bool) -> None:
+        self.clock.sleep(after_s)
+        if cleans_up:
+            states = {name: {read.state for read in self.reads[name]} for name in self.tracked}
+            over = {n for n, each in states.items() if "failed" in each or each == {"landed"}}
+            self.tracked -= over
+            self.guard.dropped(over)
+        self.hear(self.guard.turn(idle=idle))
+        if cleans_up or idle:
+            self.nobody_is_late()
+
+    def hear(self, turn: Turn) -> None:
+        for name in turn.landed:
+            assert {read.state for read in self.reads[name]} == {"landed"}
+            assert self.clock.now <= self.lease_end[name]
+            assert name not in self.released
+        assert turn.arrived <= self.waiting, "each is let go once"
+        given_up = {each.request_id for each in turn.given_up}
+        assert turn.arrived - given_up - set(turn.landed) <= self.gone
+        self.waiting -= turn.arrived
+        self.tracked -= given_up
+        for name in turn.settled:
+            assert "in flight" not in {read.state for read in self.reads[name]}
+            self.unsettled.remove(name)
+
+    def nobody_is_late(self) -> None:
+        for name in self.waiting:
+            assert "in flight" in {read.state for read in self.reads[name]}
+
+    @invariant()
+    def nobody_waits_beyond_the_deadline(self) -> None:
+        """With as many turns as there are to be had, everybody is told of who has ended."""
+        self.hear(self.guard.turn())
+        for name in self.waiting:
+            assert self.clock.now < min(self.deadline[name], self.lease_end[name])
+            assert name not in self.gone | self.released
+
+    def teardown(self) -> None:
+        for reads in self.reads.values():
+            for read in reads:
+                read.land()
+        for _ in range(len(self.reads) // LOOKS_IN_TURN + 2):
+            self.hear(self.guard.turn())
+        assert self.waiting == self.unsettled == set()
+        assert len(self.guard) == 0
+
+
+TestGuardOverUpstream = GuardOverUpstream.TestCase
