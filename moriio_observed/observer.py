@@ -272,12 +272,15 @@ class ReadObserver:
         return self._wait(step, "layer", reads)
 
     def end_forward(self) -> None:
-        """The forward has ended on the host: judge it, once."""
+        """The forward has ended on the host: judge it, once.
+
+        What was waited for is counted each time: loads may be started after the forward.
+        """
+        started = self._clock()
+        self._count_waits()
         step = self._step
         if step is None or step.ended:
             return
-        started = self._clock()
-        self._count_waits()
         self.armed = not self.placement.ours
         step.ended = True
         step.ended_at = started

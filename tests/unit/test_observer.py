@@ -206,6 +206,21 @@ def test_upstreams_step_barrier_confirms_what_it_waited_for() -> None:
     assert sum(waits[0]) == 1
 
 
+def test_a_short_wait_after_the_forward_is_counted_with_its_step() -> None:
+    worker = Worker(Placement.UPSTREAM)
+    worker.begin("other", before=False)
+    worker.observer.end_forward()
+    statuses = worker.post("r")
+    worker.observer.upstream_starts_step_wait()
+    worker.observer.upstream_covers(statuses)
+    land(statuses)
+    worker.observer.upstream_waited_before_forward(0.001)
+    worker.end()
+    waits = worker.aggregate.cumulative()["histograms"]["barrier_wait_seconds|step|0"]
+    assert sum(waits[0]) == 1, "there may be no further step for long"
+    assert worker.counted("reads_landed_total") == len(statuses)
+
+
 def test_reads_posted_after_the_forward_are_not_judged_by_it() -> None:
     worker = Worker(Placement.OFF)
     worker.begin("other", before=False)
