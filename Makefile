@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults incident lint bench mutate
+.PHONY: help setup demo test faults incident lint bench performance mutate
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -13,7 +13,9 @@ help:
 	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
 	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
-	@echo 'make bench          the benchmarks; DEAD=1: a real pair under load whose collector is dead'
+	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
+	@echo 'make bench PAIR=1   a real pair in every barrier mode, into the same file: hours; DEAD=1: one whose collector is dead'
+	@echo 'make performance    docs/performance.md anew: make bench three times, the real pair, the page; ARGS for the pair'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
 setup:
@@ -45,7 +47,14 @@ lint: setup
 	else echo 'shellcheck is not installed: the scripts were checked by bash -n alone'; fi
 
 bench: setup
-	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(DEAD)),.dead_collector) $(ARGS)
+	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(PAIR)),.real_pair,$(if $(filter-out 0,$(DEAD)),.dead_collector)) $(ARGS)
+
+# What is over budget, or cannot be measured, is on the page, or missing there.
+performance: setup
+	rm -f build/bench.json build/bench-overshoots.json
+	-$(PYTHON_BIN) -m benchmarks --times 3
+	-$(PYTHON_BIN) -m benchmarks.real_pair $(ARGS)
+	$(PYTHON_BIN) -m benchmarks.page
 
 mutate: setup
 	$(PYTHON_BIN) -m scripts.mutate $(ARGS)

@@ -67,12 +67,12 @@ def load(client: PairClient, seconds: float) -> None:
             say(f"load for {told} min: {tokens / passed:.0f} tokens/s")
 
 
-def decode_rate(client: PairClient, asked: Sequence[str]) -> float:
+def decode_rate(client: PairClient, asked: Sequence[str], tokens: int = TOKENS) -> float:
     """Decode prompts that the prefill engine has done; gives the tokens per second."""
     held = client.hold(asked)
     time.sleep(SETTLE_S)
     started = time.monotonic()
-    return tokens_of(client.resume(held, TOKENS)) / (time.monotonic() - started)
+    return tokens_of(client.resume(held, tokens)) / (time.monotonic() - started)
 
 
 def dead_end() -> dict[str, str]:

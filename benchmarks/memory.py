@@ -46,7 +46,7 @@ def bytes_per_read() -> float:
     for number, own in enumerate(statuses):
         request_id = f"r{number}"
         guard.announce({request_id: ()}, {})
-        guard.posted(request_id, list(enumerate(own)), tracked=True)
+        guard.posted(request_id, list(enumerate(own)))
         reads = list(zip(range(LAYERS), names, own, strict=True))
         ledger.post(request_id, "remote", reads, nbytes=1, posted_at=0.0)
         del reads

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -21,6 +21,8 @@ __all__ = [
     "from_json",
     "measured",
     "merge",
+    "middle",
+    "over_budget",
     "ratio_of",
     "table",
     "throughput",
@@ -84,8 +86,9 @@ class Row:
         spread: Between which values the middle half of the rounds lay: of the ratio where there is
             one, else of ours.
         budget: In words; None where design and issue name none.
-        ok: Whether it is within its budget.
+        ok: Whether it is within its budget; None where it has none.
         load: The machine's load average over the minute before.
+        runs: In how many runs it was measured: see `middle`.
     """
 
     name: str
@@ -95,8 +98,16 @@ class Row:
     ratio: float | None
     spread: tuple[float, float] | None
     budget: str | None
-    ok: bool
+    ok: bool | None
     load: float
+    runs: int = 1
+
+
+def middle(runs: Sequence[Row]) -> Row:
+    """The middle one of the same row's runs; within its budget only if each of them is."""
+    by_size = sorted(runs, key=lambda row: row.ours if row.ratio is None else row.ratio)
+    ok = None if runs[0].ok is None else all(row.ok for row in runs)
+    return replace(by_size[len(runs) // 2], ok=ok, runs=len(runs))
 
 
 def compared(
@@ -144,6 +155,11 @@ def student_t(samples: int) -> float:
     return 2.27 if samples < 30 else 2.05
 
 
+def over_budget(rows: Iterable[Row]) -> list[str]:
+    """The names of those that are."""
+    return [row.name for row in rows if row.ok is False]
+
+
 def _row(
     name: str,
     unit: str,
@@ -162,7 +178,7 @@ def _row(
         ratio=None if bare is None else ours / bare,
         spread=None if quartiles is None else (quartiles[low], quartiles[high]),
         budget=None if budget is None else str(budget),
-        ok=budget is None or budget.kept(ours, bare),
+        ok=None if budget is None else budget.kept(ours, bare),
         load=os.getloadavg()[0],
     )
 
@@ -180,13 +196,10 @@ def to_json(rows: Iterable[Row]) -> str:
 
 def from_json(text: str) -> list[Row]:
     """What `to_json` wrote."""
-    names = [field.name for field in fields(Row)]
-    found = []
-    for row in json.loads(text):
-        values = {name: row[name] for name in names}
-        values["spread"] = None if values["spread"] is None else tuple(values["spread"])
-        found.append(Row(**values))
-    return found
+    return [
+        Row(**{**row, "spread": None if row["spread"] is None else tuple(row["spread"])})
+        for row in json.loads(text)
+    ]
 
 
 def merge(rows: Sequence[Row], path: Path = RESULTS) -> None:
@@ -200,7 +213,7 @@ def table(rows: Iterable[Row]) -> str:
     """The rows as a Markdown table, which is also how they are printed."""
     cells = [("what", "unit", "ours", "bare", "ratio", "middle half", "budget", "within")]
     for row in rows:
-        within = "" if row.budget is None else "yes" if row.ok else "NO"
+        within = {None: "", True: "yes", False: "NO"}[row.ok]
         spread = "" if row.spread is None else " … ".join(map(_short, row.spread))
         cells.append(
             (

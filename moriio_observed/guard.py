@@ -77,7 +77,7 @@ class _Request:
     lease_end: float
     watched_until: float
     posted: bool = False
-    tracked: bool = False
+    dropped: bool = False
     gone: bool = False
     open: list[tuple[int, Status]] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
@@ -162,21 +162,15 @@ class Guard:
             )
             self._due = min(self._due, request.due)
 
-    def posted(
-        self, request_id: str, reads: Collection[tuple[int, Status]], *, tracked: bool = False
-    ) -> None:
+    def posted(self, request_id: str, reads: Collection[tuple[int, Status]]) -> None:
         """The reads of a request were posted, as (layer index, status).
 
-        Args:
-            request_id: The request.
-            reads: They.
-            tracked: Whether upstream tracks them: until it drops them, all it has seen of them is
-                that they are in flight, and there is no need to look at each here as well.
+        Upstream tracks them from now on: until it drops them, all it has seen of them is that they
+        are in flight, and there is no need to look at each here as well.
         """
         request = self._requests.get(request_id)
         if request is not None:
             self._asked[request_id] = None
-            request.tracked = tracked
             # Where none was posted, nothing has come into the blocks that were announced.
             request.posted = bool(reads) or not request.waits
             request.open.extend(reads)
@@ -187,7 +181,7 @@ class Guard:
         """Upstream tracks these no more: they have landed, or one has failed, or it gives up."""
         for request_id in request_ids:
             if (request := self._requests.get(request_id)) is not None:
-                request.tracked = False
+                request.dropped = True
                 self._asked[request_id] = None
 
     def released(self, request_id: str) -> None:
@@ -250,7 +244,7 @@ class Guard:
             if has_ended or (now > request.watched_until and not request.waits):
                 del self._requests[request_id]
                 self._in_turn.pop(request_id, None)
-            elif request.waits and not request.tracked:
+            elif request.waits and request.dropped:
                 self._asked[request_id] = None
             else:
                 self._in_turn[request_id] = None
@@ -280,7 +274,5 @@ class Guard:
         if sound:
             turn.landed.append(request.request_id)
         elif not request.gone:
-            # Its caller has upstream track it no more.
-            request.tracked = False
             turn.invalid |= request.blocks
             turn.given_up.append(request.give_up(in_flight=not ended))

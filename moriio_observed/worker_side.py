@@ -10,7 +10,7 @@ from typing import Any
 from moriio_observed import upstream
 from moriio_observed.barrier import Outcome, Placement
 from moriio_observed.guard import Guard, Turn
-from moriio_observed.observer import NO_NOTES, ReadObserver, StepNotes
+from moriio_observed.observer import NO_NOTES, ReadObserver
 
 __all__ = ["AlwaysArmed", "NeverArmed", "WorkerSide"]
 
@@ -56,23 +56,23 @@ class WorkerSide(upstream.MoRIIOConnector):
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None:
             return
-        if self._guard.waits:
+        guarded = self._guard.waits
+        if guarded:
             # Not contained: the scheduler waits to be told of these requests.
-            notes = self._step_notes = upstream.read_notes(connector_metadata)
-            self._announce(connector_metadata, notes)
-        else:
-            notes = hooks.tell(upstream.read_notes, connector_metadata) or NO_NOTES
-            self._step_notes = notes
-            hooks.tell(self._announce, connector_metadata, notes)
+            self._announce(connector_metadata)
         if hooks.broken:
             return
 
         def begin() -> Outcome | None:
-            return observer.begin_step(notes, upstream.bound_mode(notes))
+            if not guarded:
+                self._announce(connector_metadata)
+            return observer.begin_step(self._step_notes, upstream.bound_mode(self._step_notes))
 
         self._wait_or_step_back("between", hooks, observer, begin)
 
-    def _announce(self, metadata: Any, notes: StepNotes) -> None:
+    def _announce(self, metadata: Any) -> None:
+        """Note what the scheduler side knows of the step; the guard is told what is to be read."""
+        notes = self._step_notes = upstream.read_notes(metadata)
         reading = upstream.reading_from(metadata)
         if reading:
             self._guard.announce(reading, notes.lease_left_at(time.time()))

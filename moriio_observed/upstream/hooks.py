@@ -191,9 +191,7 @@ class Hooks:
             return None
         self._tracked[request_id] = self.worker._recving_transfers_callback_addr.get(request_id)
         if self._guard is not None:
-            self._guard.posted(
-                request_id, [(layer, status) for layer, _, status, _ in posted], tracked=True
-            )
+            self._guard.posted(request_id, [(layer, status) for layer, _, status, _ in posted])
         return (
             request_id,
             str(call["dst_engine_id"]),

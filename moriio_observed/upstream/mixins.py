@@ -44,12 +44,13 @@ class ObservedWorker(ObservedProducer):
         if hooks.bypass:
             hooks.drain_upstream_lists()
             return None
+        wait = super()._await_reads_issued_this_step  # type: ignore[misc]
+        if not hooks.observer.ledger:
+            return wait(*args, **kwargs)
         hooks.tell(hooks.observer.upstream_starts_step_wait)
         started = time.perf_counter()
         try:
-            return super()._await_reads_issued_this_step(  # type: ignore[misc]
-                *args, **kwargs
-            )
+            return wait(*args, **kwargs)
         finally:
             waited_s = time.perf_counter() - started
             hooks.tell(hooks.observer.upstream_waited_before_forward, waited_s)

@@ -34,8 +34,8 @@ class Rig:
         self.reads = [FakeStatus(), FakeStatus()]
         self.guard.announce({"r": BLOCKS}, {"r": lease_left})
 
-    def post(self, *, tracked: bool = False) -> None:
-        self.guard.posted("r", list(enumerate(self.reads)), tracked=tracked)
+    def post(self) -> None:
+        self.guard.posted("r", list(enumerate(self.reads)))
 
     def land(self) -> None:
         for read in self.reads:
@@ -180,20 +180,12 @@ def test_reads_of_a_request_nobody_announced_are_left_alone(rig: Rig) -> None:
     assert rig.turn() == Turn(landed=["r"], settled=["r"], arrived={"r"})
 
 
-def tracked() -> Rig:
-    """A request whose reads upstream tracks, after the turn of the step that posted them."""
-    rig = Rig()
-    rig.post(tracked=True)
-    assert rig.turn() == Turn()
-    return rig
-
-
-def post_many(rig: Rig, *, tracked: bool = False) -> dict[str, FakeStatus]:
+def post_many(rig: Rig) -> dict[str, FakeStatus]:
     """Three times as many requests as a turn looks at without news, after their first turn."""
     many = {f"r{number}": FakeStatus() for number in range(3 * LOOKS_IN_TURN)}
     rig.guard.announce(dict.fromkeys(many, BLOCKS), {})
     for request_id, status in many.items():
-        rig.guard.posted(request_id, [(0, status)], tracked=tracked)
+        rig.guard.posted(request_id, [(0, status)])
     rig.turn()
     return many
 
@@ -207,7 +199,7 @@ def looked_at(rig: Rig, many: dict[str, FakeStatus]) -> list[str]:
 
 def test_of_many_that_upstream_tracks_a_turn_looks_at_few_and_at_each_that_is_dropped() -> None:
     rig = Rig()
-    many = post_many(rig, tracked=True)
+    many = post_many(rig)
     assert len(looked_at(rig, many)) <= LOOKS_IN_TURN
     for status in many.values():
         status.land()
@@ -217,7 +209,7 @@ def test_of_many_that_upstream_tracks_a_turn_looks_at_few_and_at_each_that_is_dr
 
 def test_what_upstream_is_late_to_drop_has_its_turn() -> None:
     rig = Rig()
-    many = post_many(rig, tracked=True)
+    many = post_many(rig)
     for status in many.values():
         status.land()
     # One more for the rig's own request, whose reads have not been posted.
@@ -227,14 +219,14 @@ def test_what_upstream_is_late_to_drop_has_its_turn() -> None:
 
 def test_a_request_for_which_nothing_was_posted_has_not_landed() -> None:
     rig = Rig()
-    rig.guard.posted("r", [], tracked=True)
+    rig.guard.posted("r", [])
     assert rig.turn() == Turn()
     turn = rig.turn(DEADLINE_S)
     assert (turn.landed, turn.arrived, turn.invalid) == ([], {"r"}, set(BLOCKS))
 
 
-def test_what_upstream_drops_in_flight_is_looked_at_until_it_ends() -> None:
-    rig = tracked()
+def test_what_upstream_drops_in_flight_is_looked_at_until_it_ends(rig: Rig) -> None:
+    assert rig.turn() == Turn()
     rig.reads[0].fail()
     rig.guard.dropped(["r"])
     assert rig.turn() == Turn()
@@ -243,19 +235,21 @@ def test_what_upstream_drops_in_flight_is_looked_at_until_it_ends() -> None:
 
 
 @pytest.mark.parametrize("lease_left", [math.inf, DEADLINE_S / 2])
-def test_time_decides_whether_upstream_tracks_a_request_or_not(lease_left: float) -> None:
+def test_time_decides_though_upstream_tracks_a_request(lease_left: float) -> None:
     rig = Rig(lease_left=lease_left)
-    rig.post(tracked=True)
+    rig.post()
     assert rig.turn() == Turn()
     assert rig.turn(min(lease_left, DEADLINE_S)).arrived == {"r"}
     rig.land()
-    assert rig.turn().settled == ["r"], "who is given up is tracked no more"
+    assert rig.turn().settled == ["r"]
 
 
 def test_an_idle_step_has_time_to_look_at_everybody() -> None:
-    rig = tracked()
-    rig.land()
-    assert rig.guard.turn(idle=True).landed == ["r"]
+    rig = Rig()
+    many = post_many(rig)
+    for status in many.values():
+        status.land()
+    assert sorted(rig.guard.turn(idle=True).landed) == sorted(many)
 
 
 def test_of_many_that_nobody_waits_for_each_has_its_turn() -> None:
@@ -353,7 +347,7 @@ class GuardOverUpstream(RuleBasedStateMachine):
         self.lease_end[name] = self.clock.now + lease_left
         self.deadline[name] = self.clock.now + DEADLINE_S
         self.reads[name] = [FakeStatus() for _ in range(layers)]
-        self.guard.posted(name, list(enumerate(self.reads[name])), tracked=True)
+        self.guard.posted(name, list(enumerate(self.reads[name])))
         for all_of in (self.tracked, self.waiting, self.unsettled):
             all_of.add(name)
 
