@@ -73,6 +73,7 @@ class Claims:
 
     Attributes:
         guarded: As given.
+        waits: As given.
         news: Whether something was counted that should leave with the next step.
     """
 
@@ -93,7 +94,7 @@ class Claims:
         self.news = False
         self._scheduler = scheduler
         self._aggregate = aggregate
-        self._waits = waits
+        self.waits = waits
         self._ranks = ranks
         self._block_size = block_size
         self._clocks = clocks or Clocks()
@@ -116,6 +117,12 @@ class Claims:
         self._arrived: set[str] = set()
         self._queue_stands = False
         self._told_blocks: int | None = None
+        self._tell_quarantine()
+
+    @property
+    def holds(self) -> bool:
+        """Whether blocks are kept from reuse."""
+        return bool(self._quarantine)
 
     def bind(self, pool: BlockPool) -> None:
         """Learn the pool of blocks from vLLM."""
@@ -137,7 +144,7 @@ class Claims:
         with all that come after it, that finds none now while the KV of others has arrived: those
         are run, and then it has its turn.
         """
-        if not self._waits:
+        if not self.waits:
             return False
         request_id = request.request_id
         self._stuck.discard(request_id)
@@ -165,7 +172,7 @@ class Claims:
         if cause := self._why_not(request):
             self._refused[request_id] = _Refusal(cause, external)
             return 0, False
-        if not self._waits:
+        if not self.waits:
             return external, False
         self._computed[request_id] = computed // self._block_size
         upstream.keep_prompt(request, self._block_size)
@@ -206,7 +213,7 @@ class Claims:
             self._spread.spoil(request_id, upstream.flat(blocks.get_block_ids()))
         elif external > 0:
             self._note_reading(request, upstream.first_blocks(blocks, computed))
-        if not self._waits:
+        if not self.waits:
             self._spread.uses(request_id, lambda: upstream.flat(blocks.get_block_ids()))
 
     def finished(self, request: Any, block_ids: Any) -> None:
@@ -249,7 +256,7 @@ class Claims:
                 self._moved.add(request_id)
                 self._arrived.discard(request_id)
                 upstream.restart(reading.request)
-        if self._broken and not self._waits:
+        if self._broken and not self.waits:
             # Nobody will say when their reads have ended.
             for request_id in list(self._reading):
                 self._settle(request_id, self._ranks)
@@ -276,7 +283,7 @@ class Claims:
 
         Without one nothing goes by that, and what is read is held as before.
         """
-        self._broken = self._broken or self._waits
+        self._broken = self._broken or self.waits
 
     def give_up(self) -> None:
         """Hold nothing any more: nobody will say when it may be given back.
@@ -284,7 +291,7 @@ class Claims:
         With a guard what is held stays so: a block too few is better than a wrong answer.
         """
         self._broken = True
-        if self._waits:
+        if self.waits:
             return
         self._quarantine.release_all()
         self._tell_quarantine()
@@ -337,12 +344,12 @@ class Claims:
         if not self.guarded and (cause := self._staleness(request)):
             self._tell_stale(request_id, cause, "reported")
             self._spread.spoil(request_id)
-        if self._waits:
+        if self.waits:
             upstream.leave_out(self._scheduler, request_id, computed)
         blocks = upstream.blocks_to_read(self._scheduler, request_id)
         if blocks:
             self._reading[request_id] = _Reading(request, blocks, self._ranks)
-            if not self._waits:
+            if not self.waits:
                 self._spread.reading(request_id, blocks)
         self.news = True
 
@@ -367,8 +374,8 @@ class Claims:
         # Each rank tells, perhaps in another step.
         if reading is not None and not reading.overdue:
             reading.overdue = True
-            self._tell_stale(request_id, "lease", "prevented" if self._waits else "reported")
-            if not self._waits:
+            self._tell_stale(request_id, "lease", "prevented" if self.waits else "reported")
+            if not self.waits:
                 self._spread.spoil(request_id)
 
     def _settle(self, request_id: str, ranks: int) -> None:

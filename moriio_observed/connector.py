@@ -66,7 +66,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             super().shutdown()
             raise
         self._known = seams.era is not Era.UNKNOWN
-        self._flushed_at = time.monotonic()
+        self._flush_at = time.monotonic() + FLUSH_S
         self._news = False
         self._watch = NeverArmed
         ways_out = self._ways_out = WaysOut(settings, there)
@@ -197,11 +197,24 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
 
     def get_kv_connector_stats(self) -> ObservedStats | None:
         """What was counted since the last step that had something to say, else None."""
+        if not self._has_news() and time.monotonic() < self._flush_at:
+            return None
         delta: Payload | None = self._statistics.tell(self._take_delta)
         if self._statistics.broken:
             with contextlib.suppress(Exception):
                 delta = self._aggregate.delta()
         return None if delta is None else ObservedStats(data=delta)
+
+    def _has_news(self) -> bool:
+        """Whether anything was counted that should leave with this step."""
+        hooks, observer, claims = self._hooks, self._observer, self._claims
+        return (
+            self._news
+            # In a step that does nothing else, mori is asked when there is something to send.
+            or (observer is not None and (observer.news or not observer.idle))
+            or (hooks is not None and hooks.news)
+            or (claims is not None and claims.news)
+        )
 
     def _step_failed(self) -> bool:
         observer, hooks = self._observer, self._hooks
@@ -220,16 +233,14 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             # Cleared before the counters are read, so that what comes meanwhile is told next time.
             news, self._hooks.news = self._hooks.news, False
             self._news = self._news or news
-        if self._observer is not None:
-            self._news = self._observer.take_news() or self._news
-        if self._claims is not None:
-            news, self._claims.news = self._claims.news, False
-            self._news = self._news or news
+        for source in (self._observer, self._claims):
+            if source is not None:
+                self._news, source.news = self._news or source.news, False
         now = time.monotonic()
-        if not self._news and now - self._flushed_at < FLUSH_S:
+        if not self._news and now < self._flush_at:
             return None
         self._news = False
-        self._flushed_at = now
+        self._flush_at = now + FLUSH_S
         self._sending.tell(self._count_losses)
         if self._hooks is not None and self._observer is not None:
             self._set_gauges(self._hooks, self._observer)

@@ -4,6 +4,10 @@ The observer is told what upstream does, in the order of a step:
 
     begin_step → posted … → before_forward → at_layer … → end_forward → settle
 
+A step that begins while nothing is in flight is only counted, as long as nothing is posted in it:
+
+    begin_idle_step → end_idle_step
+
 ``start_load_kv`` may also come after the forward (vLLM 0.29 and newer, when no read is due); then
 ``end_forward`` comes first and what is posted feeds no attention of this step. The observer waits
 where the effective barrier stands, asks the ledger for the verdict of the step, and counts.
@@ -15,7 +19,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -82,6 +86,11 @@ class StepNotes(NamedTuple):
         return {request_id: left - age_s for request_id, left in self.lease_left.items()}
 
     @property
+    def tells(self) -> bool:
+        """Whether there is anything in it that a worker must heed beyond counting the step."""
+        return bool(self.ended or self.held or self.lease_left or self.traceparents)
+
+    @property
     def runs_forward(self) -> bool:
         """Whether a forward runs at all in this step."""
         return self.scheduled is None or bool(self.scheduled)
@@ -95,18 +104,18 @@ NO_NOTES = StepNotes()
 class _Step:
     notes: StepNotes
     mode: str
-    started_at: float
+    started_at: float = 0.0
     ended: bool = False
     ended_at: float | None = None
     failed: bool = False
     loads_done: bool = False
     reads: bool = False
     cause: str | None = None
-    exposed: list[str] = field(default_factory=list)
+    exposed: tuple[str, ...] = ()
     blocked_s: float = 0.0
-    exposures: list[Exposure] = field(default_factory=list)
-    given_up: set[str] = field(default_factory=set)
-    relied_on: set[str] = field(default_factory=set)
+    exposures: tuple[Exposure, ...] = ()
+    given_up: frozenset[str] = frozenset()
+    relied_on: frozenset[str] = frozenset()
 
     @property
     def full_graph(self) -> bool:
@@ -135,6 +144,8 @@ class ReadObserver:
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
             looks at, once per layer. Always true where upstream's own layer barrier is left alone.
+        idle: Whether the step began with `begin_idle_step` and has not been woken since.
+        news: Whether something happened that should leave the worker at once.
     """
 
     def __init__(
@@ -170,10 +181,32 @@ class ReadObserver:
         self._closing: list[Settled] = []
         self._steps = 0
         self._covered: list[int] | None = None
-        self._news = False
+        self.idle = False
+        self.news = False
         self._reported: dict[str, tuple[str, bool]] = {}
 
     # The order of a step.
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no read is known, and of no earlier step anything is still to be said."""
+        told = not (self._uncounted or self._unrecorded or self._closing or self._reported)
+        return told and not self.ledger
+
+    def begin_idle_step(self, notes: StepNotes, mode: str) -> None:
+        """As `begin_step`, at rest, when the scheduler side has nothing to tell."""
+        self._steps += 1
+        self._step = _Step(notes, mode)
+        self.armed = self._always_armed
+        self.idle = True
+
+    def end_idle_step(self) -> None:
+        """The forward of an idle step has ended on the host: count it, once."""
+        step = self._step
+        if step is not None and not step.ended:
+            step.ended = True
+            if step.notes.runs_forward:
+                self.metrics.step(step.mode, reads=False)
 
     def begin_step(self, notes: StepNotes, mode: str) -> Outcome | None:
         """A step begins: its metadata were bound, nothing has run.
@@ -186,6 +219,7 @@ class ReadObserver:
             self._record_step(self._unrecorded)
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
+        self.idle = False
         self.armed = self._always_armed
         if notes.ended:
             self.finish(notes.ended)
@@ -197,6 +231,12 @@ class ReadObserver:
         if notes.loads_before_forward is False and self.ledger:
             return self.before_forward(step.mode)
         return None
+
+    def wake(self, at: float) -> None:
+        """Reads are about to be posted, at a time of the clock: the step is idle no more."""
+        if self.idle and self._step is not None:
+            self._step.started_at = at
+        self.idle = False
 
     def posted(
         self,
@@ -217,7 +257,7 @@ class ReadObserver:
             waits = self.placement is not Placement.GATE and step is not None and not step.ended
             self._spans.posted(request, in_step=waits)
         self.metrics.posted(request, post_s)
-        self._news = True
+        self.news = True
         if step is not None and step.ended and request_id in (step.notes.scheduled or ()):
             # Its forward has run without what is only being read now.
             only = {request_id: 1}
@@ -240,7 +280,7 @@ class ReadObserver:
             return None
         started, blocked_s = self._clock(), step.blocked_s
         self._reads_in(step)
-        self._news = True
+        self.news = True
         layers_wait = self.placement is Placement.EVIDENCE and not step.full_graph
         scheduled = step.notes.scheduled
         self.metrics.landed(self.ledger.look_before_forward(scheduled, fresh=not layers_wait))
@@ -263,7 +303,8 @@ class ReadObserver:
         if step is None or step.ended:
             return None
         self._hooked.setdefault(step.mode, set()).add(layer_name)
-        step.relied_on.discard(layer_name)
+        if layer_name in step.relied_on:
+            step.relied_on -= {layer_name}
         reads: Collection[Read] | None = self.ledger.open_by_layer.get(layer_name)
         if not reads:
             return None
@@ -361,8 +402,8 @@ class ReadObserver:
         for exposure in step.exposures:
             action = self._action if exposure.request_id in recovered else "reported"
             self._expose(exposure, action)
-        step.exposed += [exposure.request_id for exposure in step.exposures]
-        step.exposures.clear()
+        step.exposed += tuple(exposure.request_id for exposure in step.exposures)
+        step.exposures = ()
 
     def close_spans(self) -> None:
         """Record the reads whose accounts were closed and of which all is known."""
@@ -387,7 +428,7 @@ class ReadObserver:
         # Before the scheduler side has said so: it holds the blocks of whoever is given up.
         self.ledger.hold((request_id,))
         self._expose(Exposure(request_id, cause, certain=True, layers=layers), self._action)
-        self._news = True
+        self.news = True
 
     def finish(self, request_ids: Collection[str]) -> None:
         """The scheduler has finished or preempted these requests: their blocks are free."""
@@ -396,7 +437,7 @@ class ReadObserver:
             self._spans.forget(request_ids)
         if landed:
             self.metrics.landed(landed)
-            self._news = True
+            self.news = True
 
     # Upstream's own waits, when they are left alone.
 
@@ -430,11 +471,6 @@ class ReadObserver:
             self._covered.extend(map(id, statuses))
 
     # What leaves the worker.
-
-    def take_news(self) -> bool:
-        """Whether something happened since the last call that should leave at once."""
-        news, self._news = self._news, False
-        return news
 
     def take_exposed(self) -> dict[str, tuple[str, bool]]:
         """The requests that were exposed and answered all the same, why, and whether certainly."""
@@ -472,10 +508,11 @@ class ReadObserver:
             if not read.request.gone and read.missed is None
         ]
 
-    def _relied_on(self, step: _Step) -> set[str]:
+    def _relied_on(self, step: _Step) -> frozenset[str]:
         """The layers whose hooks have fired in this kind of step, and never failed to."""
         hooked = self._hooked.get(step.mode, set())
-        return (hooked & self.ledger.open_by_layer.keys()) - self._distrusted - self.hookless
+        known = hooked & self.ledger.open_by_layer.keys()
+        return frozenset(known - self._distrusted - self.hookless)
 
     def _layers_have_work(self, step: _Step) -> bool:
         """Whether layer hooks must be listened to: to wait there, or to learn which fire."""
@@ -507,9 +544,9 @@ class ReadObserver:
         self._waited(step, (site, covered, outcome, began + outcome.waited_s))
         if outcome.in_flight:
             if self.placement is not Placement.LAYER:
-                step.given_up.update(
+                step.given_up |= {
                     read.request.request_id for read in covered if read.state is ReadState.IN_FLIGHT
-                )
+                }
             logger.warning(
                 "MoRIIO READ barrier (%s) timed out after %.1f s with %d of %d reads in flight.",
                 site,
@@ -536,7 +573,7 @@ class ReadObserver:
         """A barrier has returned: little is done before the forward goes on."""
         _, _, outcome, _ = wait
         step.blocked_s += outcome.waited_s
-        self._news = True
+        self.news = True
         self._uncounted.append(wait)
         bad = outcome.failed or outcome.in_flight
         # A span says which reads had landed when its barrier returned, so it cannot be put off.
@@ -560,8 +597,8 @@ class ReadObserver:
         self.metrics.landed(verdict.landed)
         if verdict.cause is None:
             return
-        self._news = True
-        step.exposures += verdict.exposures
+        self.news = True
+        step.exposures += tuple(verdict.exposures)
         if verdict.exposures and self._spans is not None:
             self._unrecorded = step
         self.metrics.unlanded(verdict)
@@ -570,7 +607,7 @@ class ReadObserver:
             self.metrics.unprotected(verdict.cause, certain=verdict.certain)
 
     def _account(self, settled: Settled) -> None:
-        self._news = True
+        self.news = True
         metrics = self.metrics
         metrics.landed(settled.landed)
         metrics.failed(_codes(settled.failed))
@@ -596,14 +633,14 @@ class ReadObserver:
             ended_at=self._clock() if step.ended_at is None else step.ended_at,
             mode=step.mode,
             blocked_s=step.blocked_s,
-            exposed=tuple(step.exposed),
+            exposed=step.exposed,
             cause=step.cause,
             failed=step.failed or step.ended_at is None,
         )
 
     def _count_late(self, late: LateReads) -> None:
         if late.late or late.held or late.failed or late.expired:
-            self._news = True
+            self.news = True
             self.metrics.late(late.late, quarantined=False)
             self.metrics.late(late.held, quarantined=True)
             self.metrics.landed(late.landed)

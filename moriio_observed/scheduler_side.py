@@ -5,6 +5,7 @@ Upstream's methods first, or last, where the order matters; what is ours is cont
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from moriio_observed import config, upstream
@@ -171,16 +172,21 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         """As upstream; the worker also learns who takes part in the step."""
         metadata = super().build_connector_meta(scheduler_output)
-        if self._claims is not None:
-            self._claiming.tell(self._claims.scheduled, scheduler_output.num_scheduled_tokens)
-            self._holding.tell(self._claims.expire)
-            self._notes.tell(self._attach_notes, self._claims, metadata, scheduler_output)
+        claims = self._claims
+        if claims is not None:
+            # A call that has nothing to do costs more here than the question.
+            if claims.waits:
+                self._claiming.tell(claims.scheduled, scheduler_output.num_scheduled_tokens)
+            if claims.holds:
+                self._holding.tell(claims.expire)
+            self._notes.tell(self._attach_notes, claims, metadata, scheduler_output)
         return metadata
 
     def _attach_notes(self, claims: Claims, metadata: Any, scheduler_output: Any) -> None:
-        claims.preempted(getattr(scheduler_output, "preempted_req_ids", None) or ())
+        if preempted := getattr(scheduler_output, "preempted_req_ids", None):
+            claims.preempted(preempted)
         lease_left, held = claims.take_notes()
-        traceparents = None
+        traceparents: Mapping[str, str] = {}
         if self._traceparents:
             traceparents, self._traceparents = self._traceparents, {}
         upstream.attach_notes(
@@ -194,11 +200,12 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
         if self._claims is not None:
-            self._holding.tell(
-                self._claims.hear,
-                upstream.WorkerReport.of(connector_output),
-                connector_output.finished_recving or (),
-            )
+            report = connector_output.kv_connector_worker_meta
+            arrived = connector_output.finished_recving
+            if report is not None or arrived:
+                self._holding.tell(self._hear, self._claims, report, arrived or ())
+            super().update_connector_output(connector_output)
+            return
         overdue = None
         if self._known:
             overdue = self._scheduling.tell(self._overdue, connector_output)
@@ -209,6 +216,11 @@ class SchedulerSide(upstream.MoRIIOConnector):
         if self._holds is not None:
             self._holds.ended(expired, "expired")
             self._holds.ended(connector_output.finished_sending or (), "released")
+
+    @staticmethod
+    def _hear(claims: Claims, report: Any, arrived: Collection[str]) -> None:
+        # Of a connector beside ours, or of no connector at all, it is none of ours.
+        claims.hear(report if isinstance(report, upstream.WorkerReport) else None, arrived)
 
     def _overdue(self, connector_output: Any) -> set[str]:
         released = connector_output.finished_sending or ()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from moriio_observed import upstream
-from moriio_observed.barrier import Outcome, Placement
+from moriio_observed.barrier import Placement
 from moriio_observed.guard import Guard, Turn
 from moriio_observed.observer import NO_NOTES, ReadObserver
 
@@ -56,19 +55,27 @@ class WorkerSide(upstream.MoRIIOConnector):
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None:
             return
+        observer.idle = False
         guarded = self._guard.waits
         if guarded:
             # Not contained: the scheduler waits to be told of these requests.
             self._announce(connector_metadata)
-        if hooks.broken:
+        if hooks.containment.broken:
             return
-
-        def begin() -> Outcome | None:
+        try:
             if not guarded:
                 self._announce(connector_metadata)
-            return observer.begin_step(self._step_notes, upstream.bound_mode(self._step_notes))
-
-        self._wait_or_step_back("between", hooks, observer, begin)
+            notes = self._step_notes
+            mode = upstream.bound_mode(notes)
+            if not notes.tells and observer.at_rest and not self._guard:
+                observer.begin_idle_step(notes, mode)
+                return
+            outcome = observer.begin_step(notes, mode)
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            self._step_back("between", hooks, observer, error)
+            return
+        if observer.placement.waits:
+            hooks.refuse_incomplete("between", outcome)
 
     def _announce(self, metadata: Any) -> None:
         """Note what the scheduler side knows of the step; the guard is told what is to be read."""
@@ -92,12 +99,12 @@ class WorkerSide(upstream.MoRIIOConnector):
 
     def _start_load(self, forward_context: Any, **kwargs: Any) -> None:
         hooks, observer = self._hooks, self._observer
-        if observer is None or hooks is None or hooks.broken:
+        if observer is None or hooks is None or hooks.containment.broken:
             super().start_load_kv(forward_context, **kwargs)
             return
         notes = self._step_notes
         if notes.loads_before_forward is False:
-            hooks.tell(observer.end_forward)
+            hooks.tell(observer.end_idle_step if observer.idle else observer.end_forward)
             hooks.after_forward = True
             try:
                 super().start_load_kv(forward_context, **kwargs)
@@ -105,33 +112,25 @@ class WorkerSide(upstream.MoRIIOConnector):
                 hooks.after_forward = False
             return
         super().start_load_kv(forward_context, **kwargs)
-        if not hooks.broken:
-            self._wait_or_step_back(
-                "step",
-                hooks,
-                observer,
-                lambda: observer.before_forward(
-                    upstream.runtime_mode(forward_context, kwargs, notes)
-                ),
-            )
-
-    def _wait_or_step_back(
-        self,
-        site: str,
-        hooks: upstream.Hooks,
-        observer: ReadObserver,
-        wait: Callable[[], Outcome | None],
-    ) -> None:
-        """Wait before the forward; if our own wait fails, wait without any bookkeeping."""
+        if hooks.broken:
+            return
         try:
-            outcome = wait()
+            mode = upstream.runtime_mode(forward_context, kwargs, notes)
+            outcome = observer.before_forward(mode)
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
-            hooks.containment.step_back(error)
-            if observer.placement.waits:
-                hooks.wait_for_everything(site)
+            self._step_back("step", hooks, observer, error)
             return
         if observer.placement.waits:
-            hooks.refuse_incomplete(site, outcome)
+            hooks.refuse_incomplete("step", outcome)
+
+    @staticmethod
+    def _step_back(
+        site: str, hooks: upstream.Hooks, observer: ReadObserver, error: Exception
+    ) -> None:
+        """Our own wait before the forward has failed: wait without any bookkeeping."""
+        hooks.containment.step_back(error)
+        if observer.placement.waits:
+            hooks.wait_for_everything(site)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Wait for one layer's reads; nothing but one look where none is in flight.
@@ -173,7 +172,8 @@ class WorkerSide(upstream.MoRIIOConnector):
 
     def get_finished(self, finished_req_ids: set[str]) -> Any:
         """As upstream; also the requests that the scheduler need not wait for any longer."""
-        self._finish(finished_req_ids)
+        if finished_req_ids:
+            self._finish(finished_req_ids)
         sent, received = super().get_finished(finished_req_ids)
         arrived = self._take_turn()
         return sent, {*(received or ()), *arrived} if arrived else received
@@ -183,21 +183,22 @@ class WorkerSide(upstream.MoRIIOConnector):
 
         def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
             """As upstream; also the requests that the scheduler need not wait for any longer."""
-            self._finish(finished_req_ids)
+            if finished_req_ids:
+                self._finish(finished_req_ids)
             results = super().get_transfer_results(finished_req_ids)
             if arrived := self._take_turn():
                 results.finished_recving = {*(results.finished_recving or ()), *arrived}
             return results
 
     def _finish(self, request_ids: set[str]) -> None:
-        if request_ids and self._observer is not None and self._hooks is not None:
+        if self._observer is not None and self._hooks is not None:
             self._guard.finished(request_ids)
             self._hooks.tell(self._observer.finish, request_ids)
 
     def _take_turn(self) -> set[str]:
         """Let the guard look at what has landed; return for whom the scheduler need not wait."""
         hooks, observer = self._hooks, self._observer
-        if observer is None or hooks is None or not self._guard:
+        if observer is None or hooks is None or observer.idle or not self._guard:
             return set()
         if self._guard.waits:
             # It decides what is served, so an error of its own is not contained.
@@ -227,8 +228,10 @@ class WorkerSide(upstream.MoRIIOConnector):
 
     def build_connector_worker_meta(self) -> upstream.WorkerReport | None:
         """What the scheduler side must know of the reads' ends."""
-        turn, self._turn = self._turn or Turn(), None
         hooks, observer = self._hooks, self._observer
+        if observer is not None and observer.idle:
+            return None
+        turn, self._turn = self._turn or Turn(), None
         report = upstream.WorkerReport(
             settled=Counter(turn.settled),
             overdue=set(turn.overdue),

@@ -493,8 +493,9 @@ _INSTRUMENTS = (
     _counter(
         "telemetry_overhead_seconds_total",
         "Our own time at the beginning, before the forward, at the end and after the clean-up of"
-        " each step, waits not included. Posting, the look in each layer's hook and the making of"
-        " the statistics are not in it.",
+        " each step in which reads are in flight or something is to be told of them, waits not"
+        " included. Idle steps, posting, the look in each layer's hook and the making of the"
+        " statistics are not in it.",
         unit="s",
     ),
 )

@@ -49,6 +49,7 @@ class Hooks:
         containment: Calls the observer; once it is broken, upstream's own barrier is in force.
         after_forward: Whether loads are being started after the forward has ended. What upstream
             waits for then is left to it.
+        watch: The observer; None where nothing is read.
     """
 
     def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
@@ -62,7 +63,7 @@ class Hooks:
         self.tell = self.containment.tell
         self.news = False
         self.after_forward = False
-        self._observer: ReadObserver | None = None
+        self.watch: ReadObserver | None = None
         self._aggregate = aggregate
         self._posting: Posting | None = None
         self._guard: Guard | None = None
@@ -79,9 +80,9 @@ class Hooks:
     @property
     def observer(self) -> ReadObserver:
         """The observer of a decode worker in READ mode."""
-        if self._observer is None:
+        if self.watch is None:
             raise RuntimeError("only a decode worker in READ mode has an observer")
-        return self._observer
+        return self.watch
 
     @property
     def broken(self) -> bool:
@@ -98,9 +99,9 @@ class Hooks:
         """Whether upstream's own waits are ours to do, or nobody's."""
         if self._guarded:
             return True
-        if self._observer is None or self.broken:
+        if self.watch is None or self.broken:
             return False
-        placement = self._observer.placement
+        placement = self.watch.placement
         return placement.ours and not (self.after_forward and placement.waits)
 
     def install(
@@ -119,7 +120,7 @@ class Hooks:
         """
         if self._installed:
             return
-        self._observer = observer
+        self.watch = observer
         self._guard = guard
         self._fails_steps = fails_steps
         if self._guarded:
@@ -136,7 +137,7 @@ class Hooks:
             target.__class__ = base
             del target._moriio_observed
         self._installed.clear()
-        self._observer = self._guard = None
+        self.watch = self._guard = None
 
     def _put(self, target: Any, mixin: type) -> None:
         base = type(target)
@@ -149,8 +150,11 @@ class Hooks:
 
     def _give_up(self) -> None:
         """Let every layer's hook reach upstream's again, unless nothing is run on unlanded KV."""
-        if self._observer is not None and not self._guarded:
-            self._observer.armed = True
+        if self.watch is None:
+            return
+        self.watch.idle = False
+        if not self._guarded:
+            self.watch.armed = True
 
     # Called by the mixins.
 
@@ -159,6 +163,7 @@ class Hooks:
         """Around the posting of one request's reads."""
         posting = self._posting = Posting()
         started = time.perf_counter()
+        self.tell(self.observer.wake, started)
         try:
             yield
         finally:
@@ -211,7 +216,7 @@ class Hooks:
 
     def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
         """One read was posted, or rejected because the send queue was full."""
-        if self._observer is not None:
+        if self.watch is not None:
             self._see(self._collect, self._posting, status, transfer_size_byte)
 
     def _collect(self, posting: Posting | None, status: Any, transfer_size_byte: Any) -> None:
@@ -224,8 +229,8 @@ class Hooks:
 
     def upstream_covers(self, statuses: Any) -> None:
         """Upstream starts a wait for these statuses."""
-        if self._observer is not None and statuses is not None:
-            self.tell(self._observer.upstream_covers, statuses)
+        if self.watch is not None and statuses is not None:
+            self.tell(self.watch.upstream_covers, statuses)
 
     def before_clean_up(self) -> int:
         """The forward has ended; upstream is about to drop what is terminal or too old."""

@@ -26,6 +26,8 @@ class ObservedProducer:
 class ObservedWorker(ObservedProducer):
     """In front of the ``MoRIIOConnectorWorker`` of a decode engine in READ mode."""
 
+    _recving_transfers: dict[str, Any]
+
     def _read_blocks(self, *args: Any, **kwargs: Any) -> Any:
         read_blocks = super()._read_blocks  # type: ignore[misc]
         with self._moriio_observed.posting(read_blocks, args, kwargs):
@@ -33,6 +35,10 @@ class ObservedWorker(ObservedProducer):
 
     def _pop_done_transfers(self, *args: Any, **kwargs: Any) -> Any:
         hooks = self._moriio_observed
+        watch = hooks.watch
+        if watch is not None and watch.idle and not self._recving_transfers:
+            hooks.tell(watch.end_idle_step)
+            return super()._pop_done_transfers(*args, **kwargs)  # type: ignore[misc]
         before = hooks.before_clean_up()
         try:
             return super()._pop_done_transfers(*args, **kwargs)  # type: ignore[misc]
@@ -41,10 +47,13 @@ class ObservedWorker(ObservedProducer):
 
     def _await_reads_issued_this_step(self, *args: Any, **kwargs: Any) -> Any:
         hooks = self._moriio_observed
+        wait = super()._await_reads_issued_this_step  # type: ignore[misc]
+        watch = hooks.watch
+        if watch is not None and watch.idle:
+            return wait(*args, **kwargs)
         if hooks.bypass:
             hooks.drain_upstream_lists()
             return None
-        wait = super()._await_reads_issued_this_step  # type: ignore[misc]
         if not hooks.observer.ledger:
             return wait(*args, **kwargs)
         hooks.tell(hooks.observer.upstream_starts_step_wait)

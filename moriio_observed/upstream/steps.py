@@ -23,7 +23,8 @@ def attach_notes(
 ) -> None:
     """Give the worker the scheduler's view of the step, on the metadata it already gets.
 
-    The mapping is the scheduler's own object: in the same pickle it costs a reference.
+    The mapping is the scheduler's own object: in the same pickle it costs a reference. Most steps
+    have no more to tell than that, so the notes are sent as a tuple that ends there.
 
     Args:
         metadata: Upstream's metadata of the step.
@@ -32,28 +33,22 @@ def attach_notes(
         held: Requests whose blocks are kept from reuse from now on.
         traceparents: The trace contexts of what is read, by request.
     """
-    setattr(
-        metadata,
-        _NOTES,
-        {
-            "scheduled": scheduler_output.num_scheduled_tokens,
-            "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
-            "ended": {
-                *(getattr(scheduler_output, "finished_req_ids", None) or ()),
-                *(getattr(scheduler_output, "preempted_req_ids", None) or ()),
-            },
-            "held": held,
-            "lease_left": lease_left or {},
-            "built_at": time.time(),
-            "traceparents": traceparents or {},
-        },
+    finished = getattr(scheduler_output, "finished_req_ids", None)
+    preempted = getattr(scheduler_output, "preempted_req_ids", None)
+    notes: tuple[Any, ...] = (
+        scheduler_output.num_scheduled_tokens,
+        getattr(scheduler_output, "has_sync_kv_loads", None),
     )
+    if finished or preempted or held or lease_left or traceparents:
+        ended = {*(finished or ()), *(preempted or ())}
+        notes += (ended, held, lease_left or {}, time.time(), traceparents or {})
+    setattr(metadata, _NOTES, notes)
 
 
 def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
     notes = getattr(metadata, _NOTES, None)
-    return StepNotes(**notes) if notes else NO_NOTES
+    return StepNotes(*notes) if notes else NO_NOTES
 
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:
@@ -93,4 +88,5 @@ def runtime_mode(forward_context: Any, load_kwargs: Mapping[str, Any], notes: St
 
 def _mode_of(forward_context: Any) -> str:
     mode = getattr(forward_context, "cudagraph_runtime_mode", None)
-    return str(getattr(mode, "name", "NONE"))
+    # Not `name`: that is a property written in Python, and this is asked in every step.
+    return str(getattr(mode, "_name_", "NONE"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
 
@@ -28,12 +27,6 @@ class WorkerReport(KVConnectorWorkerMetadata):
 
     def __bool__(self) -> bool:
         return bool(self.settled or self.exposed or self.overdue or self.broken)
-
-    @classmethod
-    def of(cls, connector_output: Any) -> WorkerReport | None:
-        """What came with the output of a step, if anything did."""
-        report = getattr(connector_output, "kv_connector_worker_meta", None)
-        return report if isinstance(report, cls) else None
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
         """Add what another worker tells of the same step."""

@@ -338,7 +338,7 @@ def test_what_a_quiet_step_counted_travels_after_a_second(
     land_soon(d)
     d.step("r", reading=["r"])
     d.step("r", loads_first=False)
-    monkeypatch.setattr(d.connector, "_flushed_at", d.connector._flushed_at - 1.0)
+    monkeypatch.setattr(d.connector, "_flush_at", d.connector._flush_at - 1.0)
     stats = d.step("r", loads_first=False).stats
     assert stats.data["counters"]["steps_total|NONE|false"] == 2
 

@@ -468,11 +468,10 @@ def test_a_step_that_upstream_broke_off_is_not_judged_but_its_timeout_counts() -
 
 def test_a_step_without_reads_has_nothing_to_say_and_arms_no_layer() -> None:
     worker = Worker()
-    worker.observer.take_news()
     worker.begin("r", before=False)
     assert not worker.observer.armed
     worker.end()
-    assert not worker.observer.take_news()
+    assert not worker.observer.news
 
 
 def test_a_step_with_reads_says_so_at_once() -> None:
@@ -480,8 +479,80 @@ def test_a_step_with_reads_says_so_at_once() -> None:
     worker.begin("r")
     land(worker.post("r"))
     worker.step("r")
-    assert worker.observer.take_news()
-    assert not worker.observer.take_news()
+    assert worker.observer.news
+
+
+def idle_step(worker: Worker, *requests: str, before: bool = False, mode: str = "NONE") -> None:
+    assert worker.observer.at_rest
+    worker.observer.begin_idle_step(StepNotes(dict.fromkeys(requests, 1), before), mode)
+
+
+def test_an_idle_step_is_counted_once_in_its_mode() -> None:
+    worker = Worker()
+    idle_step(worker, "r", mode="FULL")
+    worker.observer.end_idle_step()
+    worker.observer.end_idle_step()
+    worker.end()
+    assert worker.counted("steps_total", runtime_mode="FULL", reads="false") == 1
+    assert not worker.observer.news
+
+
+def test_an_idle_step_that_runs_no_forward_is_none() -> None:
+    worker = Worker()
+    idle_step(worker)
+    worker.observer.end_idle_step()
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="false") == 0
+
+
+def test_an_idle_step_in_which_reads_are_posted_is_a_step_with_reads_from_then_on() -> None:
+    worker = Worker()
+    idle_step(worker, "r", before=True)
+    worker.clock.sleep(5.0)
+    worker.observer.wake(worker.clock())
+    assert not worker.observer.idle
+    land(worker.post("r"))
+    worker.step("r")
+    worker.clock.sleep(1.0)
+    worker.end()
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="true") == 1
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="false") == 0
+    assert worker.unprotected() == {}
+    assert worker.aggregate.histogram("step_seconds").sum == pytest.approx(0.0)
+
+
+def test_what_is_posted_after_the_forward_of_an_idle_step_that_needed_it_is_exposed() -> None:
+    worker = Worker()
+    idle_step(worker, "r")
+    worker.observer.end_idle_step()
+    worker.observer.wake(worker.clock())
+    land(worker.post("r"))
+    worker.end("r")
+    assert sum(worker.unprotected().values()) == 1
+    assert worker.counted("steps_total", runtime_mode="NONE", reads="false") == 1
+
+
+def test_nothing_is_at_rest_while_a_read_is_in_flight() -> None:
+    worker = Worker()
+    worker.begin("r")
+    statuses = worker.post("r")
+    assert not worker.observer.at_rest
+    land(statuses)
+    worker.step("r")
+    worker.end("r")
+    assert worker.observer.at_rest
+
+
+def test_nothing_is_at_rest_before_an_exposure_has_been_handed_over() -> None:
+    worker = Worker(Placement.OFF)
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.step("r")
+    land(statuses)
+    worker.begin("r", before=False)
+    worker.end("r")
+    assert not worker.observer.at_rest
+    assert worker.observer.take_exposed()
+    assert worker.observer.at_rest
 
 
 def test_recurrent_state_has_no_layer_hook_and_is_waited_for_before_the_forward() -> None:
