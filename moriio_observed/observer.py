@@ -317,6 +317,13 @@ class ReadObserver:
         """Whether the step has failed, and with it whatever would leave with it."""
         return self._step is not None and self._step.failed
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether there may be something to settle even if upstream has dropped nobody."""
+        if self.ledger or self._unrecorded is not None or self._closing:
+            return True
+        return self._step is not None and bool(self._step.exposures)
+
     def settle(self, dropped: Collection[str], *, recovers: bool) -> list[str]:
         """Upstream has cleaned up: close the accounts it dropped and tell who was exposed.
 
@@ -328,9 +335,6 @@ class ReadObserver:
             Those of `dropped` with reads in flight.
         """
         step = self._step
-        told = step is None or not step.exposures
-        if told and not (dropped or self.ledger or self._unrecorded or self._closing):
-            return []
         started = self._clock()
         recovered = set()
         aborted = []
@@ -612,7 +616,9 @@ class ReadObserver:
 
     def _own(self, started: float, waited_s: float) -> None:
         """Count our own time since `started`, without the time waited for reads."""
-        self.metrics.overhead(max(0.0, self._clock() - started - waited_s))
+        own_s = self._clock() - started - waited_s
+        if own_s > 0:
+            self.metrics.overhead(own_s)
 
     def _expose(self, exposure: Exposure, action: str) -> None:
         self.metrics.exposed(exposure, action)

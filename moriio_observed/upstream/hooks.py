@@ -66,6 +66,8 @@ class Hooks:
         self._aggregate = aggregate
         self._posting: Posting | None = None
         self._guard: Guard | None = None
+        # Whether no request is run before its reads have landed.
+        self._guarded = False
         self._fails_steps = False
         self._tracked: dict[str, Any] = {}
         self._installed: list[tuple[Any, type]] = []
@@ -89,16 +91,11 @@ class Hooks:
         return self.containment.broken
 
     @property
-    def _guarded(self) -> bool:
-        """Whether no request is run before its reads have landed."""
-        return self._guard is not None and self._guard.waits
-
-    @property
     def bypass(self) -> bool:
         """Whether upstream's own waits are ours to do, or nobody's."""
         if self._guarded:
             return True
-        if self._observer is None or self.broken:
+        if self._observer is None or self.containment.broken:
             return False
         placement = self._observer.placement
         return placement.ours and not (self.after_forward and placement.waits)
@@ -121,6 +118,7 @@ class Hooks:
             return
         self._observer = observer
         self._guard = guard
+        self._guarded = guard is not None and guard.waits
         self._fails_steps = fails_steps
         if self._guarded:
             self.containment.consequence = (
@@ -137,6 +135,7 @@ class Hooks:
             del target._moriio_observed
         self._installed.clear()
         self._observer = self._guard = None
+        self._guarded = False
 
     def _put(self, target: Any, mixin: type) -> None:
         base = type(target)
@@ -237,7 +236,8 @@ class Hooks:
         dropped: dict[str, Any] = {}
         if len(self.worker._recving_transfers) != before:
             dropped = self._see(self._take_dropped) or {}
-        self.tell(self._settle, dropped)
+        if dropped or self.observer.unsettled:
+            self.tell(self._settle, dropped)
 
     def _take_dropped(self) -> dict[str, Any]:
         """Forget the requests that upstream has dropped, and tell the guard; gives their P."""
