@@ -475,6 +475,19 @@ def test_a_step_without_reads_has_nothing_to_say_and_arms_no_layer() -> None:
     assert not worker.observer.take_news()
 
 
+def test_there_is_something_to_settle_as_long_as_reads_are_known_or_an_exposure_is_untold() -> None:
+    worker = Worker(Placement.OFF)
+    assert not worker.observer.unsettled
+    worker.begin("r")
+    statuses = worker.post("r")
+    worker.observer.end_forward()
+    land(statuses)
+    worker.observer.settle((), recovers=False)
+    assert worker.observer.unsettled, "upstream has not dropped it yet"
+    worker.observer.settle(("r",), recovers=False)
+    assert not worker.observer.unsettled
+
+
 def test_a_step_with_reads_says_so_at_once() -> None:
     worker = Worker()
     worker.begin("r")
