@@ -130,7 +130,7 @@ class WorkerSide(upstream.MoRIIOConnector):
             if observer.placement.waits:
                 hooks.wait_for_everything(site)
             return
-        if observer.placement.waits:
+        if outcome is not None and observer.placement.waits:
             hooks.refuse_incomplete(site, outcome)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
@@ -169,7 +169,8 @@ class WorkerSide(upstream.MoRIIOConnector):
             hooks.containment.step_back(error)
             hooks.wait_for_everything("layer")
             return
-        hooks.refuse_incomplete("layer", outcome)
+        if outcome is not None:
+            hooks.refuse_incomplete("layer", outcome)
 
     def get_finished(self, finished_req_ids: set[str]) -> Any:
         """As upstream; also the requests that the scheduler need not wait for any longer."""

@@ -374,7 +374,7 @@ class Hooks:
             )
         return reasons
 
-    def refuse_incomplete(self, site: str, outcome: Outcome | None) -> None:
+    def refuse_incomplete(self, site: str, outcome: Outcome) -> None:
         """Fail the step where upstream would: a forward on these reads must not run.
 
         Args:
@@ -386,7 +386,7 @@ class Hooks:
                 layer barriers that stand in its place; for hybrid models whenever a read has not
                 landed, since their load errors cannot be recovered.
         """
-        if outcome is None or not (outcome.in_flight or outcome.failed):
+        if not (outcome.in_flight or outcome.failed):
             return
         hybrid = self._fails_steps or (
             self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)

@@ -35,25 +35,26 @@ def attach_notes(
     setattr(
         metadata,
         _NOTES,
-        {
-            "scheduled": scheduler_output.num_scheduled_tokens,
-            "loads_before_forward": getattr(scheduler_output, "has_sync_kv_loads", None),
-            "ended": {
+        StepNotes(
+            scheduled=scheduler_output.num_scheduled_tokens,
+            loads_before_forward=getattr(scheduler_output, "has_sync_kv_loads", None),
+            ended={
                 *(getattr(scheduler_output, "finished_req_ids", None) or ()),
                 *(getattr(scheduler_output, "preempted_req_ids", None) or ()),
             },
-            "held": held,
-            "lease_left": lease_left or {},
-            "built_at": time.time(),
-            "traceparents": traceparents or {},
-        },
+            held=held,
+            # Not the default: what cannot be pickled would not reach the worker.
+            lease_left=lease_left or {},
+            built_at=time.time(),
+            traceparents=traceparents or {},
+        ),
     )
 
 
 def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
-    notes = getattr(metadata, _NOTES, None)
-    return StepNotes(**notes) if notes else NO_NOTES
+    notes: StepNotes = getattr(metadata, _NOTES, NO_NOTES)
+    return notes
 
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:
