@@ -271,6 +271,11 @@ class ReadObserver:
             reads = self._leave_out_given_up(step, reads)
         return self._wait(step, "layer", reads)
 
+    @property
+    def unjudged(self) -> bool:
+        """Whether the end of the forward has yet to be told, or a wait to be counted."""
+        return bool(self._uncounted) or (self._step is not None and not self._step.ended)
+
     def end_forward(self) -> None:
         """The forward has ended on the host: judge it, once.
 

@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from moriio_observed.barrier import Era, Outcome, Placement
@@ -165,7 +166,8 @@ class Hooks:
             post_s = time.perf_counter() - started
             found = self._see(self._find, posting, read_blocks, args, kwargs)
             if found is not None:
-                self.tell(self.observer.posted, *found, started_at=started, post_s=post_s)
+                posted = partial(self.observer.posted, started_at=started, post_s=post_s)
+                self.tell(posted, *found)
 
     def _find(
         self,
@@ -228,7 +230,8 @@ class Hooks:
 
     def before_clean_up(self) -> int:
         """The forward has ended; upstream is about to drop what is terminal or too old."""
-        self.tell(self.observer.end_forward)
+        if self.observer.unjudged:
+            self.tell(self.observer.end_forward)
         return len(self.worker._recving_transfers)
 
     def after_clean_up(self, before: int) -> None:
@@ -273,7 +276,7 @@ class Hooks:
             for name in _BY_REQUEST:
                 getattr(worker, name, {}).pop(request_id, None)
         self._release(address)
-        self.tell(self.observer.settle, [request_id], recovers=True)
+        self.tell(partial(self.observer.settle, recovers=True), [request_id])
 
     def _release(self, address: Any) -> None:
         """Tell P, as upstream does, that a transfer's blocks are not read any more."""

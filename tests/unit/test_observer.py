@@ -221,6 +221,24 @@ def test_a_short_wait_after_the_forward_is_counted_with_its_step() -> None:
     assert worker.counted("reads_landed_total") == len(statuses)
 
 
+def test_the_end_of_a_forward_has_to_be_told_once_and_again_after_a_later_wait() -> None:
+    worker = Worker(Placement.UPSTREAM)
+    observer = worker.observer
+    assert not observer.unjudged
+    worker.begin("other", before=False)
+    assert observer.unjudged
+    observer.end_forward()
+    assert not observer.unjudged
+    statuses = worker.post("r")
+    observer.upstream_starts_step_wait()
+    observer.upstream_covers(statuses)
+    land(statuses)
+    observer.upstream_waited_before_forward(0.001)
+    assert observer.unjudged
+    observer.end_forward()
+    assert not observer.unjudged
+
+
 def test_reads_posted_after_the_forward_are_not_judged_by_it() -> None:
     worker = Worker(Placement.OFF)
     worker.begin("other", before=False)
