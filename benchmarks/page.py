@@ -40,7 +40,7 @@ def page(rows: Sequence[Row]) -> str:
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}",
         runs=max(row.runs for row in rows),
         load=f"{min(row.load for row in rows):.1f} to {max(row.load for row in rows):.1f}",
-        verdict=f"Over budget: {', '.join(over)}." if over else WITHIN,
+        verdict=f"Over budget: {'; '.join(over)}." if over else WITHIN,
     )
 
 
