@@ -78,7 +78,7 @@ def main() -> int:
     print(table(found))
     print(f"benchmarks: written to {RESULTS.relative_to(ROOT)}")
     if over := over_budget(found):
-        print(f"benchmarks: over budget: {', '.join(over)}", file=sys.stderr)
+        print(f"benchmarks: over budget: {'; '.join(over)}", file=sys.stderr)
         return 1
     print("benchmarks: every row that has a budget is within it")
     return 0

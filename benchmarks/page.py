@@ -28,6 +28,9 @@ NAMES = {
 """What the picture calls the ways of waiting, in its order."""
 
 
+WITHIN = "Every row that has a budget is within it."
+
+
 def page(rows: Sequence[Row]) -> str:
     """The page: the method, the machine and the table."""
     over = over_budget(rows)
@@ -37,9 +40,7 @@ def page(rows: Sequence[Row]) -> str:
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}",
         runs=max(row.runs for row in rows),
         load=f"{min(row.load for row in rows):.1f} to {max(row.load for row in rows):.1f}",
-        verdict=f"Over budget: {', '.join(over)}."
-        if over
-        else "Every row that has a budget is within it.",
+        verdict=f"Over budget: {'; '.join(over)}." if over else WITHIN,
     )
 
 

@@ -45,12 +45,12 @@ class Containment:
         self._give_up = give_up
         self._signal = signal
 
-    def tell(self, event: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def tell(self, event: Callable[..., Any], *args: Any) -> Any:
         """Call `event` unless our code has failed before; None then, and if it fails now."""
         if self.broken:
             return None
         try:
-            return event(*args, **kwargs)
+            return event(*args)
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
             self.step_back(error)
             return None

@@ -143,7 +143,7 @@ class ReadObserver:
 
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
-            looks at, once per layer. Always true where upstream's own layer barrier is left alone.
+            looks at, once per layer. Always true where upstream's own barrier is left alone.
         idle: Whether the step began with `begin_idle_step` and has not been woken since.
         news: Whether something happened that should leave the worker at once.
     """
@@ -162,9 +162,9 @@ class ReadObserver:
         spans: StepRecorder | None = None,
         decided: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        self.armed = not placement.ours
         self.placement = placement
-        self._always_armed = placement is Placement.UPSTREAM and era is not Era.STEP
-        self.armed = self._always_armed
+        self.era = era
         self.ledger = ledger
         self.metrics = metrics
         self.hookless = frozenset(hookless)
@@ -197,7 +197,7 @@ class ReadObserver:
         """As `begin_step`, at rest, when the scheduler side has nothing to tell."""
         self._steps += 1
         self._step = _Step(notes, mode)
-        self.armed = self._always_armed
+        self.armed = not self.placement.ours
         self.idle = True
 
     def end_idle_step(self) -> None:
@@ -220,7 +220,7 @@ class ReadObserver:
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
         self.idle = False
-        self.armed = self._always_armed
+        self.armed = not self.placement.ours
         if notes.ended:
             self.finish(notes.ended)
         if notes.held:
@@ -322,7 +322,7 @@ class ReadObserver:
         step = self._step
         if step is None or step.ended:
             return
-        self.armed = self._always_armed
+        self.armed = not self.placement.ours
         step.ended = True
         step.ended_at = started
         if not step.notes.runs_forward:
@@ -349,7 +349,7 @@ class ReadObserver:
         if not step.ended:
             step.ended_at = self._clock()
         step.ended = step.failed = True
-        self.armed = self._always_armed
+        self.armed = not self.placement.ours
         if self._unrecorded is step:
             self._record_step(step)
 
@@ -445,7 +445,7 @@ class ReadObserver:
         """Upstream's own barrier of one layer has returned after `waited_s` seconds."""
         step = self._step
         reads = self.ledger.open_by_layer.get(layer_name)
-        if step is None or step.full_graph or not reads:
+        if step is None or step.full_graph or not reads or self.era is Era.STEP:
             return
         self._observe(step, "layer", list(reads), waited_s)
 
@@ -517,13 +517,15 @@ class ReadObserver:
     def _layers_have_work(self, step: _Step) -> bool:
         """Whether layer hooks must be listened to: to wait there, or to learn which fire."""
         match self.placement:
+            case Placement.UPSTREAM:
+                return True
             case Placement.LAYER:
                 return bool(self.ledger.open_by_layer) and not step.full_graph
             case Placement.EVIDENCE:
                 learning = step.mode not in self._hooked
                 return (learning or bool(self.ledger.open_by_layer)) and not step.full_graph
             case _:
-                return self._always_armed
+                return False
 
     def _leave_out_given_up(self, step: _Step, reads: Collection[Read]) -> list[Read]:
         """Wait no more in this step for requests that a barrier has given up: they are exposed."""
@@ -649,7 +651,9 @@ class ReadObserver:
 
     def _own(self, started: float, waited_s: float) -> None:
         """Count our own time since `started`, without the time waited for reads."""
-        self.metrics.overhead(max(0.0, self._clock() - started - waited_s))
+        own_s = self._clock() - started - waited_s
+        if own_s > 0:
+            self.metrics.overhead(own_s)
 
     def _expose(self, exposure: Exposure, action: str) -> None:
         self.metrics.exposed(exposure, action)

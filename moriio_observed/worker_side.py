@@ -74,7 +74,7 @@ class WorkerSide(upstream.MoRIIOConnector):
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
             self._step_back("between", hooks, observer, error)
             return
-        if observer.placement.waits:
+        if outcome is not None and observer.placement.waits:
             hooks.refuse_incomplete("between", outcome)
 
     def _announce(self, metadata: Any) -> None:
@@ -120,7 +120,7 @@ class WorkerSide(upstream.MoRIIOConnector):
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
             self._step_back("step", hooks, observer, error)
             return
-        if observer.placement.waits:
+        if outcome is not None and observer.placement.waits:
             hooks.refuse_incomplete("step", outcome)
 
     @staticmethod
@@ -168,7 +168,8 @@ class WorkerSide(upstream.MoRIIOConnector):
             hooks.containment.step_back(error)
             hooks.wait_for_everything("layer")
             return
-        hooks.refuse_incomplete("layer", outcome)
+        if outcome is not None:
+            hooks.refuse_incomplete("layer", outcome)
 
     def get_finished(self, finished_req_ids: set[str]) -> Any:
         """As upstream; also the requests that the scheduler need not wait for any longer."""

@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from moriio_observed.barrier import Era, Outcome, Placement
@@ -67,6 +68,8 @@ class Hooks:
         self._aggregate = aggregate
         self._posting: Posting | None = None
         self._guard: Guard | None = None
+        # Whether no request is run before its reads have landed.
+        self._guarded = False
         self._fails_steps = False
         self._tracked: dict[str, Any] = {}
         self._installed: list[tuple[Any, type]] = []
@@ -90,16 +93,11 @@ class Hooks:
         return self.containment.broken
 
     @property
-    def _guarded(self) -> bool:
-        """Whether no request is run before its reads have landed."""
-        return self._guard is not None and self._guard.waits
-
-    @property
     def bypass(self) -> bool:
         """Whether upstream's own waits are ours to do, or nobody's."""
         if self._guarded:
             return True
-        if self.watch is None or self.broken:
+        if self.watch is None or self.containment.broken:
             return False
         placement = self.watch.placement
         return placement.ours and not (self.after_forward and placement.waits)
@@ -122,6 +120,7 @@ class Hooks:
             return
         self.watch = observer
         self._guard = guard
+        self._guarded = guard is not None and guard.waits
         self._fails_steps = fails_steps
         if self._guarded:
             self.containment.consequence = (
@@ -138,6 +137,7 @@ class Hooks:
             del target._moriio_observed
         self._installed.clear()
         self.watch = self._guard = None
+        self._guarded = False
 
     def _put(self, target: Any, mixin: type) -> None:
         base = type(target)
@@ -171,7 +171,8 @@ class Hooks:
             post_s = time.perf_counter() - started
             found = self._see(self._find, posting, read_blocks, args, kwargs)
             if found is not None:
-                self.tell(self.observer.posted, *found, started_at=started, post_s=post_s)
+                posted = partial(self.observer.posted, started_at=started, post_s=post_s)
+                self.tell(posted, *found)
 
     def _find(
         self,
@@ -278,7 +279,7 @@ class Hooks:
             for name in _BY_REQUEST:
                 getattr(worker, name, {}).pop(request_id, None)
         self._release(address)
-        self.tell(self.observer.settle, [request_id], recovers=True)
+        self.tell(partial(self.observer.settle, recovers=True), [request_id])
 
     def _release(self, address: Any) -> None:
         """Tell P, as upstream does, that a transfer's blocks are not read any more."""
@@ -379,7 +380,7 @@ class Hooks:
             )
         return reasons
 
-    def refuse_incomplete(self, site: str, outcome: Outcome | None) -> None:
+    def refuse_incomplete(self, site: str, outcome: Outcome) -> None:
         """Fail the step where upstream would: a forward on these reads must not run.
 
         Args:
@@ -391,7 +392,7 @@ class Hooks:
                 layer barriers that stand in its place; for hybrid models whenever a read has not
                 landed, since their load errors cannot be recovered.
         """
-        if outcome is None or not (outcome.in_flight or outcome.failed):
+        if not (outcome.in_flight or outcome.failed):
             return
         hybrid = self._fails_steps or (
             self.seams.era is not Era.LAYER and getattr(self.worker, "_has_mamba", False)

@@ -23,8 +23,7 @@ def attach_notes(
 ) -> None:
     """Give the worker the scheduler's view of the step, on the metadata it already gets.
 
-    The mapping is the scheduler's own object: in the same pickle it costs a reference. Most steps
-    have no more to tell than that, so the notes are sent as a tuple that ends there.
+    The mapping is the scheduler's own object: in the same pickle it costs a reference.
 
     Args:
         metadata: Upstream's metadata of the step.
@@ -35,20 +34,26 @@ def attach_notes(
     """
     finished = getattr(scheduler_output, "finished_req_ids", None)
     preempted = getattr(scheduler_output, "preempted_req_ids", None)
-    notes: tuple[Any, ...] = (
-        scheduler_output.num_scheduled_tokens,
-        getattr(scheduler_output, "has_sync_kv_loads", None),
+    setattr(
+        metadata,
+        _NOTES,
+        StepNotes(
+            scheduled=scheduler_output.num_scheduled_tokens,
+            loads_before_forward=getattr(scheduler_output, "has_sync_kv_loads", None),
+            ended={*(finished or ()), *(preempted or ())} if finished or preempted else (),
+            held=held,
+            # Not the default: what cannot be pickled would not reach the worker.
+            lease_left=lease_left or {},
+            built_at=time.time() if lease_left else 0.0,
+            traceparents=traceparents or {},
+        ),
     )
-    if finished or preempted or held or lease_left or traceparents:
-        ended = {*(finished or ()), *(preempted or ())}
-        notes += (ended, held, lease_left or {}, time.time(), traceparents or {})
-    setattr(metadata, _NOTES, notes)
 
 
 def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
-    notes = getattr(metadata, _NOTES, None)
-    return StepNotes(*notes) if notes else NO_NOTES
+    notes: StepNotes = getattr(metadata, _NOTES, NO_NOTES)
+    return notes
 
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:

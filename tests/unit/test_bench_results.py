@@ -11,11 +11,14 @@ from benchmarks.picture import picture, x, y
 from benchmarks.result import (
     Budget,
     On,
+    Row,
     compared,
     exponent,
     from_json,
     measured,
     merge,
+    middle,
+    over_budget,
     ratio_of,
     table,
     throughput,
@@ -44,6 +47,23 @@ def test_a_budget_bounds_the_ratio_or_ours_or_the_difference(
     on: On, limit: float, ok: bool
 ) -> None:
     assert ratio_of("step", "us", 2.0, 4.0, Budget(on, limit)).ok is ok
+
+
+def test_a_row_without_a_budget_has_no_verdict() -> None:
+    free = measured("bytes", "", [1234.5])
+    assert free.budget is free.ok is None
+    over = measured("slow", "", [2.0], Budget(On.OURS, 1))
+    assert over_budget([free, over, measured("fast", "", [1.0], Budget(On.OURS, 1))]) == ["slow"]
+
+
+def test_of_several_runs_the_middle_one_is_shown_and_each_has_to_keep_the_budget() -> None:
+    def run(ours: float) -> Row:
+        return ratio_of("step", "us", ours, 4.0, Budget(On.RATIO, 0.5))
+
+    shown = middle([run(1.8), run(1.0), run(1.9)])
+    assert (shown.ours, shown.ok, shown.runs) == (1.8, True, 3)
+    assert middle([run(1.0), run(1.1), run(3.0)]).ok is False
+    assert middle([measured("bytes", "", [number]) for number in (1.0, 2.0, 3.0)]).ok is None
 
 
 def test_a_budget_that_compares_needs_something_to_compare_with() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import pickle
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -322,6 +323,15 @@ def test_reads_are_not_judged_by_a_forward_that_ran_before_they_were_posted(deco
     d = decode(barrier="off", allow_unsafe=True)
     d.step("other", reading=["r"], loads_first=False)
     assert d.counted("unprotected_steps_total") == {}
+
+
+def test_what_the_scheduler_side_knows_of_a_step_reaches_a_worker_in_another_process(
+    decode: Any,
+) -> None:
+    metadata = decode().metadata(["r"], ["r"], loads_first=None)
+    sent = pickle.loads(pickle.dumps(metadata))  # noqa: S301  (as vLLM does)
+    assert upstream.read_notes(sent) == upstream.read_notes(metadata)
+    assert upstream.read_notes(sent).scheduled == {"r": 1}
 
 
 def test_a_step_without_reads_sends_no_statistics_of_its_own(decode: Any) -> None:
