@@ -3,7 +3,9 @@
 One prefill engine serves two decode engines, bare upstream's and ours, which traces every request
 and sends metrics to an address where nobody listens. First both are loaded for minutes: how much
 more than upstream's ours has grown, and what it counts as lost. Then they decode the same prompts
-in turns: tokens/s, by pairs. Exits 1 when a budget of design.md is not kept.
+in turns: tokens/s, by pairs. At last they decode at the same time on one core: whatever slows the
+machine then slows both, so the processor time that each takes tells a difference for which the
+turns are too noisy. Exits 1 when a budget of design.md is not kept.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.result import REACHED, WIDTH, Row, merge, throughput
+from benchmarks.processor_time import processor_time
+from benchmarks.result import REACHED, WIDTH, Row, merge, paired, throughput
 from moriio_observed.demo.client import Answer, PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import scrape
@@ -33,6 +36,8 @@ AT_ONCE, TOKENS = 16, 512
 # vLLM's workers spin for a second after their last step, on the cores of whoever is measured next.
 SETTLE_S = 1.2
 WARM_UP_S = 30.0
+TOGETHER, TOGETHER_SEED = 16, 2_000_000
+"""Rounds in which both decode at the same time, and where their prompts begin."""
 EVERYTHING = {"otlp": {"sample_ratio": 1}}
 # oneDNN would keep what it compiles for each new length of a prompt.
 STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
@@ -73,6 +78,18 @@ def decode_rate(client: PairClient, asked: Sequence[str], tokens: int = TOKENS) 
     time.sleep(SETTLE_S)
     started = time.monotonic()
     return tokens_of(client.resume(held, tokens)) / (time.monotonic() - started)
+
+
+def together(sides: Sequence[PairClient], servers: Sequence[Server], number: int) -> list[float]:
+    """Have all decode at the same time; gives the processor seconds of each."""
+    held = [side.hold(prompts(TOGETHER_SEED + number, AT_ONCE)) for side in sides]
+    time.sleep(SETTLE_S)
+    before = [processor_time(server.pid) for server in servers]
+    with ThreadPoolExecutor() as pool:
+        for answers in pool.map(PairClient.resume, sides, held, [TOKENS] * len(sides)):
+            tokens_of(answers)
+    after = [processor_time(server.pid) for server in servers]
+    return [later - earlier for earlier, later in zip(before, after, strict=True)]
 
 
 def dead_end() -> dict[str, str]:
@@ -121,9 +138,14 @@ def run(fleet: Fleet, minutes: float, pairs: int) -> list[str]:
             f"ratio {rates[1] / rates[0]:.3f}"
         )
     theirs, ours = (Growth.between(before[server], after[server]) for server in (bare, observed))
+    taken = [together(sides, (bare, observed), number) for number in range(TOGETHER)]
+    what = "processor time of the same tokens with a dead collector, both engines at the same time"
+    seconds = paired(what, "s", [second for _, second in taken], [first for first, _ in taken])
     what = "decode throughput with a dead collector, observed / bare"
     rate = throughput(what, "tokens/s", tokens_per_s[1], tokens_per_s[0])
-    merge([rate])
+    merge([rate, seconds])
+    low, high = seconds.spread or (math.nan, math.nan)
+    say(f"{seconds.name}: {seconds.ratio:.4f}, 95 % interval {low:.4f} to {high:.4f} (no budget)")
     return judge(rate, theirs, ours, observed)
 
 
