@@ -1,0 +1,269 @@
+"""A running server: is it observed, is it as configured, and what has it counted so far?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from moriio_observed.doctor.engines import Engine
+from moriio_observed.doctor.findings import Finding, Place, Severity, runbook
+from moriio_observed.doctor.server import Server
+from moriio_observed.doctor.versions import minor_of
+from moriio_observed.telemetry.catalog import PREFIX
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counter that is 0 where all is well.
+
+    Attributes:
+        metric: Its name.
+        labels: What of it counts.
+        severity: How bad it is above 0.
+        what: What it says then.
+        alert: Whose runbook says what to do.
+    """
+
+    metric: str
+    labels: dict[str, str]
+    severity: Severity
+    what: str
+    alert: str
+
+
+_CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
+COUNTED: tuple[Counted, ...] = (
+    Counted(
+        "exposed_requests_total",
+        {"action": "reported"},
+        _CRITICAL,
+        "requests were answered from KV that had not verifiably landed",
+        "MoriioUnprotectedSteps",
+    ),
+    Counted(
+        "phantom_hits_total",
+        {"action": "reported"},
+        _CRITICAL,
+        "requests were answered from KV that nobody read for them",
+        "MoriioPhantomHits",
+    ),
+    Counted(
+        "stale_reads_total",
+        {},
+        _CRITICAL,
+        "requests came to read KV that the prefill engine may have recycled",
+        "MoriioStaleReads",
+    ),
+    Counted(
+        "late_landings_total",
+        {"quarantined": "false"},
+        _CRITICAL,
+        "reads landed in blocks that others may have had by then",
+        "MoriioLateLandings",
+    ),
+    Counted(
+        "barrier_timeouts_total",
+        {},
+        _CRITICAL,
+        "barriers ran into their deadline",
+        "MoriioBarrierTimeouts",
+    ),
+    Counted("reads_aborted_total", {}, _WARNING, "reads were given up", "MoriioRecvAborts"),
+    Counted("reads_failed_total", {}, _WARNING, "reads failed", "MoriioReadsFailing"),
+    Counted(
+        "handshake_failures_total", {}, _WARNING, "handshakes failed", "MoriioHandshakeFailures"
+    ),
+    Counted(
+        "notify_failures_total", {}, _WARNING, "releases could not be sent", "MoriioNotifyFailures"
+    ),
+    Counted(
+        "peer_failures_total", {}, _WARNING, "links or devices were lost", "MoriioPeerFailures"
+    ),
+    Counted(
+        "deferred_sends_expired_total",
+        {},
+        _WARNING,
+        "blocks were taken back that no decode engine had released",
+        "MoriioDeferredSendsExpired",
+    ),
+    Counted(
+        "quarantine_expired_total",
+        {},
+        _WARNING,
+        "blocks left quarantine with reads unaccounted for",
+        "MoriioQuarantineExpired",
+    ),
+    Counted("telemetry_errors_total", {}, _WARNING, "our own code failed", "MoriioTelemetryErrors"),
+    Counted(
+        "telemetry_dropped_total", {}, _WARNING, "telemetry was dropped", "MoriioTelemetryDropped"
+    ),
+)
+"""In the order a person on call would ask."""
+
+
+def check(server: Server, engines: Sequence[Engine]) -> Iterator[Finding]:
+    """What is wrong with a running server."""
+    if server.metrics is None:
+        yield Finding(
+            "server-silent",
+            Severity.CRITICAL,
+            "the server's /metrics cannot be had",
+            (Place("--url", server.url), Place("answer", server.trouble)),
+            "Nothing can be said of it, and Prometheus cannot scrape it either.",
+            "Check the address, and that the server is up: /metrics is on its API port.",
+            (runbook("MoriioTelemetryAbsent"),),
+            server.url,
+        )
+    elif not any(name.startswith(PREFIX) for name in server.metrics.names):
+        yield _without_ours(server, engines)
+    else:
+        yield from _in_force(server)
+        yield from _counted(server)
+        yield from _router(server)
+
+
+def versions(server: Server, given: str | None) -> Iterator[Finding]:
+    """Whether the server runs what it is said to."""
+    if given and server.version and minor_of(given) != minor_of(server.version):
+        yield Finding(
+            "other-version",
+            Severity.WARNING,
+            f"the server runs vLLM {server.version}, not {given}",
+            (Place("/version", server.version), Place("--vllm-version", given)),
+            "What is said of the configuration is said for the server's.",
+            "Give the version that runs, or none.",
+            ("docs/versions.md",),
+            server.url,
+        )
+
+
+def _without_ours(server: Server, engines: Sequence[Engine]) -> Finding:
+    has_vllms = server.metrics is not None and any(
+        name.startswith("vllm:") for name in server.metrics.names
+    )
+    ours = any(connector.is_ours for engine in engines for connector in engine.connectors)
+    if not has_vllms:
+        why = "It has none of vLLM's own either: it was started with --disable-log-stats, or is no "
+        why += "vLLM server."
+        do = "Start it without --disable-log-stats."
+    elif ours:
+        why = "The configuration names our connector: it is not the one this server was started "
+        why += "with, or vLLM's Rust front end dropped its numbers."
+        do = "Restart it with that configuration, and without VLLM_USE_RUST_FRONTEND."
+    else:
+        why = "vLLM's own connector runs there, or none: nothing is observed."
+        do = "Start it with our connector, and grep its log for moriio_observed."
+    return Finding(
+        "server-unobserved",
+        Severity.WARNING,
+        "the server has no moriio_ series",
+        (Place("/metrics", server.url),),
+        why,
+        do,
+        (runbook("MoriioTelemetryAbsent"), "README.md"),
+        server.url,
+    )
+
+
+def _in_force(server: Server) -> Iterator[Finding]:
+    hooks = [
+        labels.get("hook", "") for labels, value in _of(server, "hook_installed") if value == 0
+    ]
+    if hooks:
+        yield Finding(
+            "hook-missing",
+            Severity.CRITICAL,
+            f"{len(hooks)} of our hooks are not in force",
+            (Place("moriio_hook_installed = 0", ", ".join(sorted(set(hooks)))),),
+            "vLLM's own barrier serves there, and our numbers stand still.",
+            "The log says at error level what is different on this vLLM.",
+            (runbook("MoriioHookMissing"), "docs/versions.md"),
+            server.url,
+        )
+    if any(value == 0 for _, value in _of(server, "full_graph_protected")):
+        yield Finding(
+            "full-graphs-unprotected",
+            Severity.CRITICAL,
+            "FULL CUDA graph steps wait for no read on this server",
+            (
+                Place("moriio_full_graph_protected", "0"),
+                *_facts(server, "cudagraph_mode", "barrier", "vllm_version"),
+            ),
+            "A FULL replay runs no Python between layers, so nothing waits for a read in it.",
+            "Set observed.barrier to 'auto', or cudagraph_mode to PIECEWISE.",
+            (runbook("MoriioFullGraphUnprotected"), "docs/versions.md"),
+            server.url,
+        )
+    if server.info.get("barrier") == "off":
+        yield Finding(
+            "barrier-off",
+            Severity.CRITICAL,
+            "the server runs with barrier 'off'",
+            _facts(server, "barrier"),
+            "Requests are answered from memory that no read has filled.",
+            "Restart it with barrier 'auto'.",
+            ("docs/settings.md#barriers",),
+            server.url,
+        )
+
+
+def _counted(server: Server) -> Iterator[Finding]:
+    for each in COUNTED:
+        total = server.page.total(PREFIX + each.metric, **each.labels)
+        if total > 0:
+            yield Finding(
+                each.metric.removesuffix("_total").replace("_", "-"),
+                each.severity,
+                f"{each.what}: {total:g} since the server started",
+                tuple(_shares(server, each)),
+                "It may be over: the counter does not say when.",
+                "The runbook says where to look and what to do.",
+                (runbook(each.alert),),
+                server.url,
+            )
+
+
+def _shares(server: Server, counted: Counted) -> Iterator[Place]:
+    for labels, value in _of(server, counted.metric, **counted.labels):
+        if value > 0:
+            own = {k: v for k, v in labels.items() if k not in ("model_name", "engine")}
+            inside = ", ".join(f"{name}={text}" for name, text in own.items())
+            name = PREFIX + counted.metric
+            yield Place(f"{name}{{{inside}}}" if inside else name, f"{value:g}")
+
+
+def _router(server: Server) -> Iterator[Finding]:
+    """Requests, and none of them read: whoever sends them does not do READ."""
+    info, answered = server.info, server.page.total("vllm:request_success_total")
+    decode = info.get("mode") == "read" and info.get("role") == "kv_consumer"
+    posted = server.page.total("moriio_reads_posted_total")
+    if not decode or answered == 0 or posted > 0:
+        return
+    yield Finding(
+        "router-does-not-read",
+        Severity.CRITICAL,
+        f"a decode engine in READ mode has answered {answered:g} requests and read for none",
+        (
+            Place("vllm:request_success_total", f"{answered:g}"),
+            Place("moriio_reads_posted_total", "0"),
+        ),
+        "The router does not do READ, or requests reach the engine past it: in READ the prefill "
+        "must have ended before the request is sent on with the prefill engine's answer. Up to "
+        "vLLM 0.32 such requests decode on memory that nobody filled.",
+        "Use a router that does READ, such as vLLM's moriio_toy_proxy_server.py, and send nothing "
+        "to the decode engine past it.",
+        (runbook("MoriioPhantomHits"), "docs/doctor.md#routers"),
+        server.url,
+    )
+
+
+def _facts(server: Server, *labels: str) -> tuple[Place, ...]:
+    return tuple(
+        Place(f"moriio_config_info {label}", server.info[label])
+        for label in labels
+        if label in server.info
+    )
+
+
+def _of(server: Server, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
+    return [(dict(found), value) for found, value in server.page.of(PREFIX + name, **labels)]
