@@ -66,7 +66,9 @@ def web_address(text: str, name: str) -> str:
     except ValueError:
         valid = False
     if not valid or not text.isprintable() or " " in text:
-        raise InputError(f"{name} = {shown(text)}: must be an address such as http://10.0.0.7:8000")
+        raise InputError(
+            f"{name} = {shown(text)}: must be an address such as http://decode.example:8000"
+        )
     return text.rstrip("/").removesuffix("/metrics")
 
 

@@ -20,28 +20,24 @@ class Facts:
     Attributes:
         minor: The release, without its patch level.
         era: Its own READ barrier; None where it has none.
-        v2_by_default: Whether it runs most models on Model Runner V2.
         abort_variable: Whether ``VLLM_MORIIO_TRANSFER_TIMEOUT_S`` sets the abort limit.
         abort_key: Whether ``recv_abort_timeout`` does, before that variable.
         aborts: Whether reads in flight are given up at all.
         checks_deadlines: Whether a deadline that is not a positive number refuses to start.
         needs_proxy: Whether ``proxy_ip`` and ``proxy_ping_port`` must be given.
         reports_failed_reads: Whether the scheduler learns which blocks did not load.
-        claims_any_request: Whether it claims KV for requests that nobody reads for.
         legacy_keys: Whether ``kv_rank`` and its kind may stand in the configuration.
         observed: Whether moriio_observed supports it.
     """
 
     minor: Minor
     era: Era | None
-    v2_by_default: bool = True
     abort_variable: bool = True
     abort_key: bool = True
     aborts: bool = True
     checks_deadlines: bool = True
     needs_proxy: bool = False
     reports_failed_reads: bool = True
-    claims_any_request: bool = True
     legacy_keys: bool = False
     observed: bool = True
 
@@ -63,13 +59,8 @@ class Facts:
         return placement.protects_full_graphs(era or Era.UNKNOWN, hidden_full=runner_v2)
 
 
-_0_33 = Facts((0, 33), Era.STEP, claims_any_request=False)
-_0_32 = replace(
-    _0_33,
-    minor=(0, 32),
-    era=Era.LAYER_AND_STEP,
-    claims_any_request=True,
-)
+_0_33 = Facts((0, 33), Era.STEP)
+_0_32 = replace(_0_33, minor=(0, 32), era=Era.LAYER_AND_STEP)
 _0_31 = replace(_0_32, minor=(0, 31), legacy_keys=True)
 _0_30 = replace(
     _0_31,

@@ -67,8 +67,7 @@ def _relabelled(stored: Stored, renamed: dict[str, str]) -> Finding:
         tuple(Place(name, new) for name, new in list(renamed.items())[:_SHOWN]),
         "Our rules, alerts and dashboards ask for the names as they are: none of them sees "
         "anything.",
-        "Take the rename of __name__ out of metric_relabel_configs (or write_relabel_configs), or "
-        "render the rules with your names.",
+        "Take the rename of __name__ out of metric_relabel_configs (or write_relabel_configs).",
         (runbook("MoriioTelemetryAbsent"), "docs/doctor.md#prometheus"),
         stored.url,
     )
