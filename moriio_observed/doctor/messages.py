@@ -17,6 +17,7 @@ class Kind(enum.Enum):
 
     LAYER_TIMEOUT = "a layer's barrier ran into its deadline"
     LAYER_GAVE_UP = "a layer's barrier gave up"
+    OUR_TIMEOUT = "our barrier ran into its deadline"
     STEP_GAVE_UP = "the barrier before the forward gave up"
     STEP_FAILED = "the step failed with reads in flight"
     HYBRID_FAILED = "the step failed, as a hybrid's must"
@@ -35,6 +36,9 @@ class Kind(enum.Enum):
     PHANTOM = "a request claimed KV that nobody read"
     STALE = "a request read KV that may have been recycled"
     REFUSED = "moriio_observed refused its settings"
+    PEER_LOST = "mori lost a peer, a link or a device"
+    UNKNOWN = "moriio_observed does not know this vLLM"
+    STEPPED_BACK = "moriio_observed failed and stepped back"
     TIMED_OUT = "more of a barrier's message: the deadline passed"
     FAILED = "more of a barrier's message: a read had failed"
     SHARE = "more of a barrier's message: how many reads"
@@ -230,6 +234,30 @@ MESSAGES: tuple[Message, ...] = (
         Kind.FULL_GRAPHS,
         "MoRIIO READ mode with %s CUDA graphs and barrier %s: a FULL graph replay waits for no",
         ("mode", "barrier"),
+        since="",
+    ),
+    Message(
+        Kind.OUR_TIMEOUT,
+        "MoRIIO READ barrier (%s) timed out after %.1f s with %d of %d reads in flight.",
+        ("", "deadline", "open", "waited"),
+        since="",
+    ),
+    Message(
+        Kind.PEER_LOST,
+        "mori reports a peer failure: %s from %s (%s)",
+        ("reason", "remote", ""),
+        since="",
+    ),
+    Message(
+        Kind.UNKNOWN,
+        "This vLLM's MoRIIO connector is not one that moriio_observed knows (%s); it runs as",
+        ("reason",),
+        since="",
+    ),
+    Message(
+        Kind.STEPPED_BACK,
+        "moriio_observed failed and steps back until the engine restarts: %s",
+        ("reason",),
         since="",
     ),
     Message(Kind.EXPOSED, "moriio_exposure %s", ("facts",), since=""),

@@ -173,10 +173,35 @@ REFUSED = Trouble(
     "The lines behind it name each key, its value and the right form.",
     ("docs/settings.md",),
 )
+PEER = Trouble(
+    "log-peer-failures",
+    Severity.CRITICAL,
+    "mori reported a dead peer, link, queue pair or device",
+    "Reads to it fail or hang until their deadline.",
+    "The reason says which. A prefill engine that restarted wants its decode engines restarted.",
+    (runbook("MoriioPeerFailures"),),
+)
+UNKNOWN_VLLM = Trouble(
+    "log-unknown-vllm",
+    Severity.CRITICAL,
+    "this vLLM's MoRIIO connector is not as moriio_observed knows it",
+    "It runs as vLLM wrote it: nothing is observed, and nothing of ours protects it.",
+    "Use a release that is supported; the reason says what is different.",
+    (runbook("MoriioHookMissing"), "docs/versions.md"),
+)
+OWN_FAILURE = Trouble(
+    "log-own-failure",
+    Severity.CRITICAL,
+    "our own code failed and stepped back until the engine restarts",
+    "Serving goes on as upstream has it; our numbers stand still.",
+    "Restart the engine when you can, and report what stands behind the line in the log.",
+    (runbook("MoriioTelemetryErrors"),),
+)
 
 TROUBLES = {
     Kind.LAYER_TIMEOUT: HUNG,
     Kind.LAYER_GAVE_UP: HUNG,
+    Kind.OUR_TIMEOUT: HUNG,
     Kind.STEP_GAVE_UP: HUNG,
     Kind.STEP_FAILED: HUNG,
     Kind.HYBRID_FAILED: HUNG,
@@ -195,5 +220,8 @@ TROUBLES = {
     Kind.PHANTOM: PHANTOMS,
     Kind.STALE: STALE,
     Kind.REFUSED: REFUSED,
+    Kind.PEER_LOST: PEER,
+    Kind.UNKNOWN: UNKNOWN_VLLM,
+    Kind.STEPPED_BACK: OWN_FAILURE,
 }
 """What each message is a sign of."""

@@ -10,7 +10,9 @@ from moriio_observed.doctor.messages import Kind
 from moriio_observed.doctor.troubles import HUNG
 from moriio_observed.traces.text import safe
 
-LONGEST_NAME = 120
+LONGEST_NAME = 240
+"""Characters of a name; a request id in the router's form has its own part at the end."""
+
 SHOWN = 10
 """So many layers, requests, ranks or remotes are listed; the rest is counted."""
 
