@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 from rich.console import Console
 
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compilation-config",
         metavar="JSON",
-        help="JSON or just a CUDA graph mode, for engines that do not say (default: vLLM's)",
+        help="JSON, a file with it, or just a CUDA graph mode, for engines that do not say (default: vLLM's)",
     )
     parser.add_argument(
         "--environ",
@@ -104,6 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
     except InputError as error:
         print(f"moriio-observed doctor: {error}", file=sys.stderr)
         return BAD_INPUT
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Better an odd character than no page, on a terminal that is not UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.json:
         print(report.as_json(findings))
     else:
@@ -124,7 +126,7 @@ def _case(arguments: argparse.Namespace) -> Case:
         logs=arguments.log,
         router=split(arguments.router) if arguments.router else (),
     )
-    if case == replace(Case(), version=case.version, engines=[], urls=[], logs=[]):
+    if not (case.engines or case.urls or case.prometheus or case.logs or case.router):
         raise InputError(
             "nothing to look at: give a --kv-transfer-config, a command line behind --, a --url, a"
             " --prometheus, a --log or a --router"
@@ -143,7 +145,7 @@ def _engines(arguments: argparse.Namespace) -> Iterator[Engine]:
         raise InputError(f"--kv-heads = {arguments.kv_heads}: must be a number above 0")
     given = Given(
         environ,
-        compilation=None if compilation is None else compilation_of(_text(compilation)),
+        compilation=None if compilation is None else compilation_of(compilation),
         model=Model(arguments.kv_heads) if arguments.kv_heads else None,
     )
     for text in arguments.kv_transfer_config:
@@ -152,10 +154,3 @@ def _engines(arguments: argparse.Namespace) -> Iterator[Engine]:
         yield engine_of_command(split(text), given)
     if arguments.words:
         yield engine_of_command(arguments.words, given)
-
-
-def _text(value: str) -> str:
-    """A value, or what stands in the file that it names."""
-    if not value.lstrip().startswith("{") and Path(value).suffix == ".json":
-        return text_of(value, "--compilation-config")
-    return value

@@ -49,11 +49,7 @@ def engine_of_config(text: str, given: Given) -> Engine:
     Raises:
         InputError: It is neither.
     """
-    name = TRANSFER_OPTION
-    if not text.lstrip().startswith("{") and _is_file(text):
-        name = f"{TRANSFER_OPTION} (in {text})"
-        text = text_of(text, TRANSFER_OPTION)
-    config = parse_object(text, name)
+    config = _json_or_file(text, TRANSFER_OPTION)
     compilation = given.compilation
     if _WRAPPED in config:
         whole = config
@@ -89,14 +85,14 @@ def engine_of_command(words: Sequence[str], given: Given) -> Engine:
 
 
 def compilation_of(text: str) -> Mapping[str, Any]:
-    """The value of ``--compilation-config``: JSON, or just a CUDA graph mode.
+    """The value of ``--compilation-config``: JSON, a file with it, or just a CUDA graph mode.
 
     Raises:
-        InputError: It is neither.
+        InputError: It is none of them.
     """
     if text.strip().upper() in GRAPH_MODES:
         return {"cudagraph_mode": text.strip()}
-    return parse_object(text, COMPILATION_OPTION)
+    return _json_or_file(text, COMPILATION_OPTION)
 
 
 def environ_of(text: str) -> dict[str, str]:
@@ -166,6 +162,12 @@ def _engine(engine: Engine, given: Given) -> Engine:
         version=given.version,
         model=given.model or engine.model,
     )
+
+
+def _json_or_file(text: str, option: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{") or not _is_file(text):
+        return parse_object(text, option)
+    return parse_object(text_of(text, option), f"{option} (in {text})")
 
 
 def _graphs(value: object) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ _CLOSE = (
 def check(engine: Engine) -> Iterator[Finding]:
     """Whether FULL graph steps of a decode engine wait for their reads."""
     mode, whence = engine.graph_mode
-    if mode.rpartition(".")[2] not in GRAPH_MODES:
+    if mode not in GRAPH_MODES:
         yield Finding(
             "bad-graph-mode",
             Severity.CRITICAL,
@@ -37,7 +37,7 @@ def check(engine: Engine) -> Iterator[Finding]:
             engine.name,
         )
         return
-    if not GRAPH_MODES[mode.rpartition(".")[2]] or (engine.version and not engine.facts):
+    if not GRAPH_MODES[mode] or (engine.version and not engine.facts):
         return  # no FULL graphs, or a release that nobody can tell of
     for connector in engine.connectors:
         if connector.reads and (not connector.is_ours or connector.settings is not None):
@@ -57,9 +57,7 @@ def _judge(connector: Connector) -> Finding:
         Place("model runner", f"{'V2' if runner_v2 else 'V1'} ({why_runner})"),
     )
     releases = [engine.facts] if engine.facts else _possible(setting)
-    safe = [
-        facts for facts in releases if facts.protects_full(setting, runner_v2=runner_v2) is True
-    ]
+    safe = [facts for facts in releases if facts.protects_full(setting, runner_v2=runner_v2)]
     if len(safe) == len(releases):
         return _protected(connector, setting, where)
     return Finding(

@@ -76,7 +76,7 @@ def _promised(connector: Connector) -> Iterator[Finding]:
     if connector.config.get("kv_load_failure_policy") != "recompute":
         return
     silent = facts is not None and not facts.reports_failed_reads
-    if not silent and engine.has("async-scheduling") is False and _is_off(engine):
+    if not silent and engine.options.get("async-scheduling") == "false":
         return
     yield Finding(
         "recompute-not-kept",
@@ -94,10 +94,6 @@ def _promised(connector: Connector) -> Iterator[Finding]:
         ("docs/guard.md", runbook("MoriioReadsFailing")),
         engine.name,
     )
-
-
-def _is_off(engine: Engine) -> bool:
-    return engine.options.get("async-scheduling") == "false"
 
 
 def _unguarded(connector: Connector) -> Finding:

@@ -34,7 +34,10 @@ def test_a_router_for_other_connectors_does_not(command: str) -> None:
     assert router_says(command, config()) == [("router-does-not-read", Severity.CRITICAL)]
 
 
-@pytest.mark.parametrize("command", ["vllm-router --kv-connector=moriio", "./our-router"])
+@pytest.mark.parametrize(
+    "command",
+    ["vllm-router --kv-connector=moriio", "vllm-router --kv-connector moriio", "./our-router"],
+)
 def test_a_router_that_may_is_a_note_that_says_how_to_find_out(command: str) -> None:
     assert router_says(command, config()) == [("router-unproven", Severity.NOTE)]
 

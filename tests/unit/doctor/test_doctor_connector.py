@@ -24,6 +24,10 @@ def test_vllms_own_connector_is_not_observed() -> None:
     assert "not-observed" not in matters(engine(bare(), MORIIO_OBSERVED="1"))
 
 
+def test_a_configuration_without_any_connector_is_told_as_such() -> None:
+    assert only("no-moriio-connector", told(engine({}))).where[0].value == "not given"
+
+
 def test_a_misspelt_connector_is_told_with_the_right_name() -> None:
     found = only("unknown-connector", told(engine(config() | {"kv_connector": "MoriioConector"})))
     assert "did you mean MoRIIOConnector?" in found.what
@@ -68,6 +72,20 @@ def test_a_variable_of_the_past_is_told(name: str) -> None:
     assert "ignored-variable" in matters(engine(config(), **{name: "4"}))
 
 
+def test_a_variable_that_meant_read_is_critical_where_the_key_is_not_given() -> None:
+    name = "VLLM_MORIIO_CONNECTOR_READ_MODE"
+    unset = config()
+    del unset["kv_connector_extra_config"]["read_mode"]
+    meant = only("ignored-variable", told(engine(unset, **{name: "1"})))
+    assert (meant.severity, meant.where[1].value) == (Severity.CRITICAL, "not given")
+    assert "= true for READ" in meant.do
+    off = only("ignored-variable", told(engine(unset, **{name: "0"})))
+    assert off.severity is Severity.WARNING
+    given = only("ignored-variable", told(engine(config(), **{name: "1"})))
+    assert (given.severity, given.where[1].value) == (Severity.WARNING, "given")
+    assert "the mode is WRITE" not in given.what
+
+
 def test_a_release_nobody_knows_is_told() -> None:
     assert "unknown-release" in matters(engine(config(), version="0.41.0"))
     assert "unknown-release" in matters(engine(config(), version="0.27.0"))
@@ -77,6 +95,7 @@ def test_a_release_nobody_knows_is_told() -> None:
 def test_a_key_that_vllm_refuses_is_critical_and_told_where_it_belongs() -> None:
     found = only("refused-key", told(engine(config() | {"read_mode": True})))
     assert "kv_connector_extra_config" in found.do
+    assert found.what.startswith("vLLM 0.32.0 takes no 'read_mode'")
     misspelt = only("refused-key", told(engine(config() | {"kv_roles": "kv_consumer"})))
     assert misspelt.do == "Did you mean kv_role?"
 

@@ -37,7 +37,9 @@ def test_vllms_defaults_are_told() -> None:
 def test_with_a_guard_and_our_connector_on_both_sides_it_is_a_note() -> None:
     guarded = decode(observed={"guard": "fail"})
     prefill = config("kv_producer")
-    assert only(LEASE, told(engine(guarded), engine(prefill))).severity is Severity.NOTE
+    covered = only(LEASE, told(engine(guarded), engine(prefill)))
+    assert covered.severity is Severity.NOTE
+    assert "it is not trusted" in covered.why
     # A bare prefill engine tells no lease.
     assert LEASE in matters(engine(guarded), engine(bare("kv_producer")))
 
@@ -57,6 +59,8 @@ def test_0_27_never_gives_up_a_read() -> None:
     )
     assert LEASE not in names
     assert {"ignored-key"} <= names
+    ignored = only("ignored-key", told(engine(config(), version="0.27.0")))
+    assert ignored.do == "Upgrade."
 
 
 def test_from_0_31_on_the_variable_is_deprecated_and_overruled() -> None:

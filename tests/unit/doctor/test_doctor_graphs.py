@@ -43,6 +43,22 @@ def test_a_guard_does_whatever_the_barrier_is() -> None:
     assert HOLE not in matters(engine(guarded, version="0.30.0"))
 
 
+def test_what_is_in_force_is_shown() -> None:
+    found = only(HOLE, told(engine(bare(), version="0.30.0", VLLM_USE_V2_MODEL_RUNNER="0")))
+    assert found.what.endswith("on vLLM 0.30.0 (Model Runner V1)")
+    places = [str(place) for place in found.where]
+    assert "kv_connector = MoRIIOConnector" in places
+    assert "model runner = V1 (VLLM_USE_V2_MODEL_RUNNER=0)" in places
+    given = engine(config(observed={"barrier": "layer"}), version="0.30.0")
+    barrier = "kv_connector_extra_config.observed.barrier = "
+    assert f"{barrier}layer" in map(str, only(HOLE, told(given)).where)
+    guarded = engine(config(observed={"guard": "fail"}), version="0.30.0")
+    places = [str(place) for place in only("full-graphs-protected", told(guarded)).where]
+    assert "kv_connector_extra_config.observed.guard = fail" in places
+    default = only("full-graphs-protected", told(engine(config(), version="0.30.0")))
+    assert f"{barrier}auto (by default)" in map(str, default.where)
+
+
 def test_vllms_default_graph_mode_has_full_graphs() -> None:
     found = only(HOLE, told(engine(bare(), version="0.30.0")))
     assert str(found.where[0]) == "vLLM's default = FULL_AND_PIECEWISE"

@@ -65,4 +65,7 @@ def test_vllms_recompute_without_a_guard_is_told_where_it_is_wrong() -> None:
 
 
 def test_that_there_is_no_guard_is_a_note() -> None:
-    assert only("no-guard", told(engine(config()))).severity is Severity.NOTE
+    found = only("no-guard", told(engine(config())))
+    assert found.severity is Severity.NOTE
+    assert "is told and answered" in found.what
+    assert "told" not in only("no-guard", told(engine(bare()))).what

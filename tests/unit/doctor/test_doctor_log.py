@@ -202,6 +202,14 @@ def test_prefixes_do_not_matter(line: str) -> None:
     assert list(found.layers) == ["a.0"]
 
 
+def test_where_in_the_log_and_which_releases_write_so_is_told() -> None:
+    places = [
+        str(place) for found in check("d.log", incidents(WORKER + STEP)) for place in found.where
+    ]
+    assert "d.log line = 1" in places
+    assert "written so by vLLM = 0.33" in places
+
+
 def test_many_requests_are_counted_and_some_named() -> None:
     log = "".join(at("08-12 09:20:44", ABORTED % f"cmpl-{n}") for n in range(50))
     [finding] = check("d.log", incidents(log))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moriio_observed.doctor.engines import Model
-from moriio_observed.doctor.findings import Severity
+from moriio_observed.doctor.findings import Finding, Severity
 from tests.unit.doctor.patients import config, engine, matters, only, told
 
 CONFLICT = "ports-in-conflict"
@@ -42,6 +42,8 @@ def test_where_nobody_says_which_host_it_may_be_one() -> None:
     found = told(engine(decode(host_ip="")), engine(prefill(host_ip="")))
     conflicts = [each for each in found if each.name == CONFLICT]
     assert {each.severity for each in conflicts} == {Severity.WARNING}
+    assert {each.what for each in conflicts} == {"two want the same ports, if they run on one host"}
+    assert {each.subject for each in conflicts} == {"decode engine, prefill engine"}
 
 
 def test_a_router_on_the_loopback_address_says_it_is_one_host() -> None:
@@ -51,7 +53,9 @@ def test_a_router_on_the_loopback_address_says_it_is_one_host() -> None:
 
 
 def test_one_engines_own_ports_must_not_meet() -> None:
-    assert CONFLICT in matters(engine(decode(handshake_port=61000, notify_port=61000)))
+    alone = told(engine(decode(host_ip="", handshake_port=61000, notify_port=61000)))
+    assert only(CONFLICT, alone).what == "two want the same ports of one host"
+    assert only(CONFLICT, alone).subject == "decode engine"
     wide = engine(
         decode(handshake_port=61000, notify_port=61004),
         options={"tensor-parallel-size": "8", "port": "8000"},
@@ -90,6 +94,11 @@ def test_what_is_no_port_is_named(port: object) -> None:
     assert "bad-port" in matters(engine(decode(http_port=port)))
 
 
+def test_no_router_to_ping_is_port_0() -> None:
+    assert matters(engine(decode(proxy_ping_port=0))) == set()
+    assert "bad-port" in matters(engine(decode(http_port=0)))
+
+
 def test_the_router_must_be_told_the_port_the_engine_listens_on() -> None:
     options = {"port": "9000"}
     assert "wrong-http-port" in matters(engine(decode(http_port=8000), options=options))
@@ -99,29 +108,37 @@ def test_the_router_must_be_told_the_port_the_engine_listens_on() -> None:
 
 
 def test_one_side_in_write_is_critical() -> None:
-    assert "modes-differ" in matters(engine(decode()), engine(prefill(read_mode=False)))
+    found = only("modes-differ", told(engine(decode()), engine(prefill(read_mode=False))))
+    assert [place.value for place in found.where] == ["WRITE", "READ"]
 
 
-def sizes(small: int, large: int, model: Model | None = None) -> set[str]:
-    return matters(
+def sizes(small: int, large: int, model: Model | None = None) -> list[Finding]:
+    return told(
         engine(decode(), options={"tensor-parallel-size": str(large)}, model=model),
         engine(prefill(), options={"tensor-parallel-size": str(small)}, model=model),
     )
 
 
 @pytest.mark.parametrize(
-    ("small", "large", "model", "refused"),
+    ("small", "large", "model", "severity"),
     [
-        (4, 4, None, False),
-        (4, 6, Model(latent=True), True),
-        (4, 8, Model(latent=True), False),
-        (4, 8, Model(kv_heads=4), False),
-        (4, 8, Model(kv_heads=8), True),
-        (4, 8, None, True),
+        (4, 4, None, None),
+        (4, 6, Model(latent=True), Severity.CRITICAL),
+        (4, 8, Model(latent=True), None),
+        (4, 8, Model(kv_heads=4), None),
+        (4, 8, Model(kv_heads=8), Severity.CRITICAL),
+        (4, 8, None, Severity.WARNING),
     ],
     ids=["equal", "no multiple", "MLA", "few heads", "many heads", "unknown model"],
 )
 def test_tensor_parallel_sizes_that_vllm_refuses(
-    small: int, large: int, model: Model | None, refused: bool
+    small: int, large: int, model: Model | None, severity: Severity | None
 ) -> None:
-    assert ("uneven-tp" in sizes(small, large, model)) is refused
+    found = [each for each in sizes(small, large, model) if each.name == "uneven-tp"]
+    assert [each.severity for each in found] == ([] if severity is None else [severity])
+
+
+def test_either_side_may_know_the_model() -> None:
+    options = {"tensor-parallel-size": "8"}
+    knows = engine(prefill(), options={"tensor-parallel-size": "4"}, model=Model(kv_heads=4))
+    assert "uneven-tp" not in matters(engine(decode(), options=options), knows)
