@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compilation-config",
         metavar="JSON",
-        help="JSON, a file with it, or just a CUDA graph mode, for engines that do not say (default: vLLM's)",
+        help="or a file with it, or just a CUDA graph mode; for engines that do not say"
+        " (default: vLLM's)",
     )
     parser.add_argument(
         "--environ",
