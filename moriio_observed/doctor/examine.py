@@ -57,6 +57,7 @@ def _findings(case: Case) -> Iterator[Finding]:
     for found in servers:
         yield from of_server.versions(found, case.version)
         yield from of_server.check(found, engines)
+    yield from of_server.deadlines(servers)
     if case.prometheus is not None:
         stored = prometheus.ask(case.prometheus, scrape.wanted(servers))
         yield from scrape.check(stored, servers)

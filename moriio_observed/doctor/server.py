@@ -45,8 +45,9 @@ def ask(url: str) -> Server:
     except (Unreachable, NotMetricsError) as error:
         foreign = f"{url}/metrics is not in Prometheus' text format: {error}"
         return Server(url, None, trouble=foreign if isinstance(error, ValueError) else str(error))
+    known = Server(url, metrics).info.get("vllm_version")
     try:
-        version = json_page(f"{url}/version", TIMEOUT_S).get("version")
+        version = json_page(f"{url}/version", TIMEOUT_S).get("version", known)
     except Unreachable:
-        version = None  # an older server, or another front end: /metrics is what counts
+        version = known  # another front end: /metrics is what counts
     return Server(url, metrics, version if isinstance(version, str) else None)

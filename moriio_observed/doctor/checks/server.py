@@ -137,6 +137,39 @@ def versions(server: Server, given: str | None) -> Iterator[Finding]:
         )
 
 
+def deadlines(servers: Sequence[Server]) -> Iterator[Finding]:
+    """Whether prefill engines that run hold blocks as long as decode engines may read them."""
+    held = _in_force_at(servers, "kv_producer", "defer_timeout_seconds")
+    limits = _in_force_at(servers, "kv_consumer", "recv_abort_timeout_seconds")
+    for sender, lease in held:
+        for reader, limit in limits:
+            if lease < limit:
+                yield Finding(
+                    "lease-shorter-than-reads",
+                    Severity.WARNING,
+                    f"the prefill engine frees blocks after {lease:g} s, the decode engine may "
+                    f"read them for {limit:g} s",
+                    (
+                        Place(f"moriio_defer_timeout_seconds ({sender.url})", f"{lease:g}"),
+                        Place(f"moriio_recv_abort_timeout_seconds ({reader.url})", f"{limit:g}"),
+                    ),
+                    "A read that comes, or lands, in between succeeds and brings another request's "
+                    "KV. A guard does not trust it.",
+                    f"Set defer_timeout on the prefill engine to more than {limit:g}.",
+                    (runbook("MoriioStaleReads"), "docs/doctor.md#deadlines"),
+                    reader.url,
+                )
+
+
+def _in_force_at(servers: Sequence[Server], role: str, gauge: str) -> list[tuple[Server, float]]:
+    return [
+        (server, value)
+        for server in servers
+        if server.info.get("role") == role and server.info.get("mode") == "read"
+        for _, value in _of(server, gauge)
+    ]
+
+
 def _without_ours(server: Server, engines: Sequence[Engine]) -> Finding:
     has_vllms = server.metrics is not None and any(
         name.startswith("vllm:") for name in server.metrics.names

@@ -11,6 +11,7 @@ import pytest
 from moriio_observed.doctor import prometheus, server
 from moriio_observed.doctor.checks import scrape
 from moriio_observed.doctor.checks import server as of_server
+from moriio_observed.doctor.exposition import parse
 from moriio_observed.doctor.findings import Finding, Severity, runbook
 from moriio_observed.telemetry.catalog import CATALOG
 from tests import monitoring
@@ -51,6 +52,25 @@ def test_the_version_is_the_servers() -> None:
     assert found.version == "0.32.0"
     assert names(list(of_server.versions(found, "0.30.0"))) == {"other-version"}
     assert names(list(of_server.versions(found, "0.32.1"))) == set()
+
+
+def test_without_a_page_of_versions_our_own_series_has_it() -> None:
+    with serving(metrics=HEALTHY) as url:
+        assert server.ask(url).version == "0.32.0"
+
+
+def page_of(role: str, gauge: str, seconds: int) -> server.Server:
+    text = INFO.replace("kv_consumer", role) + f"moriio_{gauge}_seconds{{{LABELS}}} {seconds}\n"
+    return server.Server(f"http://{role}", parse(text))
+
+
+@pytest.mark.parametrize(("held", "told"), [(60, True), (120, False)])
+def test_deadlines_of_running_servers_are_compared(held: int, told: bool) -> None:
+    servers = [
+        page_of("kv_producer", "defer_timeout", held),
+        page_of("kv_consumer", "recv_abort_timeout", 120),
+    ]
+    assert bool(list(of_server.deadlines(servers))) is told
 
 
 def test_a_server_that_does_not_answer_is_a_finding() -> None:
