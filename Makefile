@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults lint bench mutate
+.PHONY: help setup demo test faults incident lint bench mutate
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -11,6 +11,7 @@ help:
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
 	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
 	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
+	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          the benchmarks; DEAD=1: a real pair under load whose collector is dead'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
@@ -21,12 +22,16 @@ setup:
 demo: setup
 	.venv/bin/moriio-observed demo $(if $(filter-out 0,$(KEEP)),--keep)
 
-# One process: the real pairs need both cores of a small machine.
+# Not in parallel: the real pairs need both cores of a small machine, and what runs beside them
+# (tests/contract/conftest.py) one of them at most.
 test: setup
 	$(PYTHON_BIN) -m pytest --durations=15 $(ARGS)
 
 faults: setup
 	$(PYTHON_BIN) -m tests.faults $(if $(filter-out 0,$(FAST)),--fast) $(if $(filter-out 0,$(SOAK)),--soak) $(if $(filter-out 0,$(HEALTHY)),--healthy) $(ARGS)
+
+incident: setup
+	$(PYTHON_BIN) -m tests.incident $(if $(filter-out 0,$(KEEP)),--keep)
 
 lint: setup
 	$(PYTHON_BIN) -m ruff format --check .

@@ -175,7 +175,7 @@ def main() -> int:
     """Run it; the exit code tells whether all budgets were kept."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dead_collector")
     parser.add_argument("--minutes", type=float, default=10.0, help="of load on both at once")
-    parser.add_argument("--pairs", type=int, default=80, help="of measured runs, at least 10")
+    parser.add_argument("--pairs", type=int, default=100, help="of measured runs, at least 10")
     arguments = parser.parse_args()
     try:
         with Fleet(BUILD, say) as fleet:

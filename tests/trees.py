@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 BUILD = Path(__file__).parents[1] / "build"
@@ -34,10 +34,14 @@ def vllm_tree(version: str) -> Path:
     return _made_once(BUILD / "vllm" / version, unpack)
 
 
-def source_tree(version: str) -> Path:
+def source_tree(version: str, environ: Mapping[str, str] = os.environ) -> Path:
     """A folder with `vllm`, `tests` and `examples` of that version's source distribution.
 
     Its package imports without compiled extensions where `VLLM_TARGET_DEVICE` is `cpu`.
+
+    Args:
+        version: The version.
+        environ: What pip goes by.
     """
 
     def unpack(scratch: Path) -> Path:
@@ -46,7 +50,7 @@ def source_tree(version: str) -> Path:
         # device and from adding one to the version.
         answers = {"VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
         how = ("--no-build-isolation", "--no-binary", "vllm")
-        sdist = _download(f"vllm=={version}", scratch, *how, environment=answers)
+        sdist = _download(f"vllm=={version}", scratch, *how, environ={**environ, **answers})
         shutil.unpack_archive(sdist, scratch / "sdist", "gztar")
         return _only(["vllm", "tests", "examples"], scratch / "sdist" / f"vllm-{version}")
 
@@ -68,7 +72,7 @@ def _made_once(tree: Path, unpack: Callable[[Path], Path]) -> Path:
 
 
 def _download(
-    requirement: str, scratch: Path, *how: str, environment: dict[str, str] | None = None
+    requirement: str, scratch: Path, *how: str, environ: Mapping[str, str] = os.environ
 ) -> Path:
     """The one file that pip downloads for a requirement."""
     folder = scratch / "download"
@@ -77,7 +81,7 @@ def _download(
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *how),
             *("--dest", str(folder), requirement),
         ],
-        env=os.environ | (environment or {}),
+        env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

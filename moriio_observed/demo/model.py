@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SEED = 48534
 LAYERS = 4
+GAIN = 2.0
 HEADS = 4
 KV_HEADS = 2
 HEAD_DIM = 32
@@ -45,11 +46,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def write_model(folder: Path) -> Path:
+def write_model(folder: Path, layers: int = LAYERS, gain: float = GAIN) -> Path:
     """Write the model, its configuration and its tokenizer; the same bytes every time.
 
     Args:
         folder: Where to write; created when missing.
+        layers: How many layers it has.
+        gain: How much attention counts, against layers that were drawn without regard to it.
 
     Returns:
         The folder, for `--model`.
@@ -57,8 +60,10 @@ def write_model(folder: Path) -> Path:
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(_weights(), folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=2))
+    weights = _weights(layers, gain)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = CONFIG | {"num_hidden_layers": layers}
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
     _write_tokenizer(folder)
     return folder
 
@@ -68,7 +73,7 @@ def word(token: int) -> str:
     return f"w{token}"
 
 
-def _weights() -> "dict[str, np.ndarray]":
+def _weights(layers: int, gain: float) -> "dict[str, np.ndarray]":
     import numpy as np
 
     random = np.random.default_rng(SEED)
@@ -83,14 +88,14 @@ def _weights() -> "dict[str, np.ndarray]":
         "model.norm.weight": ones,
         "lm_head.weight": linear(VOCABULARY, HIDDEN),
     }
-    for layer in range(LAYERS):
+    for layer in range(layers):
         attention = f"model.layers.{layer}.self_attn"
         mlp = f"model.layers.{layer}.mlp"
         weights |= {
-            f"{attention}.q_proj.weight": linear(HEADS * HEAD_DIM, HIDDEN, gain=2.0),
+            f"{attention}.q_proj.weight": linear(HEADS * HEAD_DIM, HIDDEN, gain),
             f"{attention}.k_proj.weight": linear(KV_HEADS * HEAD_DIM, HIDDEN),
             f"{attention}.v_proj.weight": linear(KV_HEADS * HEAD_DIM, HIDDEN),
-            f"{attention}.o_proj.weight": linear(HIDDEN, HEADS * HEAD_DIM, gain=2.0),
+            f"{attention}.o_proj.weight": linear(HIDDEN, HEADS * HEAD_DIM, gain),
             f"{mlp}.gate_proj.weight": linear(INTERMEDIATE, HIDDEN),
             f"{mlp}.up_proj.weight": linear(INTERMEDIATE, HIDDEN),
             f"{mlp}.down_proj.weight": linear(HIDDEN, INTERMEDIATE),

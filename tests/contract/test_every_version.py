@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-
 import pytest
 
-from tests.contract.versions import BUILD, HYBRID, SUITES, VERSIONS_RUN, Run, run_on
+from tests.contract.versions import BUILD, HYBRID, SUITES, Runs
 from tests.contract.versions_page import pages
 from tests.trees import VERSIONS
 
@@ -16,38 +13,12 @@ pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 
 HAS_NOTHING = {(version, HYBRID) for version in ("0.28.0", "0.29.0", "0.30.0")}
 """Suites of what a version does not have: MoRIIO reads recurrent state from 0.31 on."""
-AT_ONCE = 3
-"""Versions at the same time: each spends much of its run waiting for slow reads."""
-
-Runs = dict[str, Future[Run]]
-
-
-@pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
-    """The runs of the versions that are asked for, in order, some at the same time."""
-    asked = {
-        item.callspec.params["version"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        if item.path == request.path
-    }
-    pool = ThreadPoolExecutor(AT_ONCE)
-    running = {version: pool.submit(run_on, version) for version in VERSIONS if version in asked}
-    try:
-        yield running
-    finally:
-        pool.shutdown(cancel_futures=True)
-        request.config.stash[VERSIONS_RUN] = [
-            future.result()
-            for future in running.values()
-            if not future.cancelled() and future.exception() is None
-        ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("suite", SUITES)
 def test_suite(runs: Runs, version: str, suite: str) -> None:
-    run = runs[version].result()
+    run = runs.of(version)
     cases = run.of(suite)
     assert cases, f"it did not run on {version}:\n{run.output[-4000:]}"
     assert any(case.outcome == "passed" for case in cases) or (version, suite) in HAS_NOTHING
@@ -58,14 +29,14 @@ def test_suite(runs: Runs, version: str, suite: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_has_failed_beside_the_suites(runs: Runs, version: str) -> None:
-    run = runs[version].result()
+    run = runs.of(version)
     assert {case.suite for case in run.cases} <= set(SUITES)
     assert run.returncode == int(any(case.outcome == "failed" for case in run.cases))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_docs_say_what_was_seen(runs: Runs, version: str) -> None:
-    for page, seen in pages([future.result() for future in runs.values()]).items():
+    for page, seen in pages(runs.all()).items():
         fresh = BUILD / page.name
         fresh.write_text(seen)
         assert _about(version, page.read_text()) == _about(version, seen), (

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
-
-import pytest
 
 from tests.trees import source_tree
 
@@ -48,10 +49,11 @@ SCENARIOS = (STEPS, HYBRID, GUARD, ASYNC, MIXED)
 """What the final table shows."""
 AXES = ("V1", "V2", "NONE", "PIECEWISE", "FULL")
 BUDGET_S = 300
-"""For one version's run, two versions at a time on two cores; printed, never asserted."""
-
-VERSIONS_RUN: pytest.StashKey[list[Run]] = pytest.StashKey()
-"""Where a session keeps every version's run."""
+"""For one version's run, with the rest of the tests beside it on two cores; printed, never
+asserted."""
+STOP_POLL_S = 1.0
+WHOLE = (0, 1)
+"""What pytest ends with that has run to its end."""
 
 
 @dataclass(frozen=True)
@@ -101,21 +103,70 @@ class Run:
         return {key: seen for case in self.cases for key, seen in case.observed.items()}
 
 
-def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> Run:
-    """Run suites on a version's own sources."""
+class Runs:
+    """The runs of some versions, one after the other, beside whatever else is done.
+
+    Args:
+        versions: Which.
+    """
+
+    def __init__(self, versions: Iterable[str]) -> None:
+        self._stop = threading.Event()
+        self._thread = ThreadPoolExecutor(1)
+        # As it is now: while a run begins, some test may have changed it for itself.
+        environ = dict(os.environ)
+        self._running: dict[str, Future[Run]] = {
+            version: self._thread.submit(run_on, version, environ=environ, stop=self._stop)
+            for version in versions
+        }
+
+    def of(self, version: str) -> Run:
+        """A version's run, once it has ended."""
+        return self._running[version].result()
+
+    def all(self) -> list[Run]:
+        """Every version's run, once all have ended."""
+        return [self.of(version) for version in self._running]
+
+    def ended(self) -> list[Run]:
+        """The runs that have come to their end."""
+        return [
+            future.result()
+            for future in self._running.values()
+            if future.done() and not future.cancelled() and not future.exception()
+            if future.result().returncode in WHOLE
+        ]
+
+    def stop(self) -> None:
+        """End those that have not; does nothing to the others."""
+        self._stop.set()
+        self._thread.shutdown(cancel_futures=True)
+
+
+def run_on(
+    version: str,
+    suites: Sequence[str] = SUITES,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    stop: threading.Event | None = None,
+    **environment: str,
+) -> Run:
+    """Run suites on a version's own sources, to their end or until they are to stop."""
     BUILD.mkdir(parents=True, exist_ok=True)
     report = BUILD / f"{version}-{os.getpid()}.xml"
     report.unlink(missing_ok=True)
+    tree = source_tree(version, environ)
     started = time.monotonic()
-    done = subprocess.run(
+    with subprocess.Popen(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(f"--junitxml={report}", "-o", "junit_logging=no", *suites),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--disable-warnings"),
+            *(f"--junitxml={report}", "-o", "junit_logging=no", "-o", "junit_family=xunit1"),
+            *suites,
         ],
         cwd=ROOT,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(source_tree(version)),
+        env={
+            **environ,
+            "PYTHONPATH": str(tree),
             "VLLM_TARGET_DEVICE": "cpu",
             "VLLM_UNDER_TEST": version,
             "PYTEST_ADDOPTS": "",
@@ -124,13 +175,27 @@ def run_on(version: str, suites: Sequence[str] = SUITES, **environment: str) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
+        # So that all it has started can be ended with it.
+        start_new_session=True,
+    ) as process:
+        output = _output(process, stop)
     cases: tuple[Case, ...] = ()
     if report.exists():
         cases = tuple(map(_case, ET.parse(report).iter("testcase")))  # noqa: S314  (our own)
         report.unlink()
-    return Run(version, cases, time.monotonic() - started, done.stdout, done.returncode)
+    return Run(version, cases, time.monotonic() - started, output, process.returncode)
+
+
+def _output(process: subprocess.Popen[str], stop: threading.Event | None) -> str:
+    """All that it prints until it ends; it is made to end where it shall stop."""
+    how = signal.SIGTERM
+    while True:
+        try:
+            return process.communicate(timeout=STOP_POLL_S)[0]
+        except subprocess.TimeoutExpired:
+            if stop and stop.is_set():
+                os.killpg(process.pid, how)
+                how = signal.SIGKILL
 
 
 def _case(element: ET.Element) -> Case:

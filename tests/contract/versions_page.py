@@ -29,9 +29,9 @@ Does attention wait for them? By model runner and CUDA graph runtime mode. "vLLM
 own barrier waits, and ours does in its place. "**auto**" means that vLLM runs ahead of its reads,
 serves what it made of them and raises nothing, and that with `barrier: auto` it waits.
 
-The runner is vLLM's choice (`VLLM_USE_V2_MODEL_RUNNER`); from 0.30 on it is V2 by default, but for
-some models. Of a hybrid's reads, those of recurrent state are waited for by every version that has
-them (0.31 and newer), in every column; its attention reads are as here.
+The runner is vLLM's choice (`VLLM_USE_V2_MODEL_RUNNER`): from 0.29 on V2 by default, but for some
+models; in 0.28 V2 for some. Of a hybrid's reads, those of recurrent state are waited for by every
+version that has them (0.31 and newer), in every column; its attention reads are as here.
 
 """
 

@@ -14,9 +14,13 @@ import pytest
 from moriio_observed import loopback
 from moriio_observed.demo.faults import FaultFile
 from moriio_observed.demo.model import write_model
-from moriio_observed.demo.ports import HOST
+from moriio_observed.demo.ports import HOST, free_ports
 
 BUILD = Path(__file__).parents[3] / "build" / "contract"
+PATIENT_S = 20
+"""No healthy read is given up, however busy the machine."""
+ABORT_AFTER_S = 2
+"""How much later than the barrier upstream gives up itself."""
 
 # Read when vLLM is imported, and again by the prefill engine's process.
 os.environ |= {
@@ -26,7 +30,7 @@ os.environ |= {
     "VLLM_HOST_IP": HOST,
     # One for each version: they would overwrite what the others have found out of a model.
     "VLLM_CACHE_ROOT": str(BUILD / "vllm-cache" / os.environ.get("VLLM_UNDER_TEST", "installed")),
-    # Up to 0.30 the abort limit comes from here, in whole seconds.
+    # Up to 0.30 the abort limit comes from here, in whole seconds; decode engines set theirs.
     "VLLM_MORIIO_TRANSFER_TIMEOUT_S": "4",
     # MoRIIO takes recurrent state in this layout only.
     "VLLM_SSM_CONV_STATE_LAYOUT": "DS",
@@ -37,7 +41,7 @@ loopback.activate()
 
 from vllm.config import CUDAGraphMode  # noqa: E402
 
-from moriio_observed.demo.server import OBSERVED, transfer_config, with_ports  # noqa: E402
+from moriio_observed.demo.server import OBSERVED, Ports, transfer_config, with_ports  # noqa: E402
 from tests.contract.on_each.decode import Decode  # noqa: E402
 from tests.contract.on_each.engine import Engine, take_ports  # noqa: E402
 from tests.contract.on_each.prefill import Prefill  # noqa: E402
@@ -82,15 +86,19 @@ def _among(ours: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callable[..., Decode]]:
-    """Make a decode engine: `decode(barrier=…, runner=…, graphs=…)`; one for each test."""
+def decode(
+    model: Path, prefill: Prefill, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Decode]]:
+    """Make a decode engine: `decode(barrier=…, deadline_s=…)`; one for each test."""
     built: list[Decode] = []
+    free = free_ports()
 
     def make(
         *,
         barrier: str | None = None,
         guard: str | None = None,
         quarantine_limit_s: float | None = None,
+        deadline_s: int = PATIENT_S,
         runner: str = "V1",
         graphs: CUDAGraphMode = CUDAGraphMode.NONE,
         ahead: bool = False,
@@ -100,20 +108,24 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
         **extra: Any,
     ) -> Decode:
         assert not built, "an engine is the only one in its process"
-        ports = take_ports()
+        ports = Ports.take(free)
         settings = {"barrier": barrier, "guard": guard, "quarantine_limit_s": quarantine_limit_s}
         observed: dict[str, Any] = {
             name: value for name, value in settings.items() if value is not None
         }
         if barrier == "off":
             observed["allow_unsafe"] = True
-        given = {"transfer_timeout": 2, "recv_abort_timeout": 4} | extra
+        limits = {
+            "transfer_timeout": deadline_s,
+            "recv_abort_timeout": deadline_s + ABORT_AFTER_S,
+        } | extra
+        monkeypatch.setenv("VLLM_MORIIO_TRANSFER_TIMEOUT_S", str(limits["recv_abort_timeout"]))
         transfer = transfer_config(
             "kv_consumer",
             connector=connector,
             observed=observed,
             load_failure_policy="fail" if guard == "fail" else "recompute",
-            **given,
+            **limits,
         )
         if beside:
             transfer = _among(transfer, beside)
@@ -131,6 +143,7 @@ def decode(model: Path, prefill: Prefill, faults: FaultFile) -> Iterator[Callabl
     yield make
     for each in built:
         each.shutdown()
+    free.close()
 
 
 @pytest.fixture

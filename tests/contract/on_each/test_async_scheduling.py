@@ -70,7 +70,7 @@ def test_requests_are_run_once_their_reads_have_landed(
 def test_one_that_has_failed_and_one_that_hangs(
     guarded: GetDecode, faults: FaultFile, guard: str, runner: str
 ) -> None:
-    d = guarded(guard, runner=runner)
+    d = guarded(guard, runner=runner, deadline_s=2)
     hung = {"requests": [1], "layers": [2], "hang": True}
     harm(faults, {"requests": [0], "layers": [0], "fail": True}, hung)
     harmed, well = ask(d, PROMPTS[:2]), ask(d, PROMPTS[2:])

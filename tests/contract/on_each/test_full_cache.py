@@ -17,7 +17,6 @@ GetDecode = Callable[..., Decode]
 
 BLOCKS = 48
 """Of these vLLM keeps one for itself."""
-LATE = {"transfer_timeout": 20, "recv_abort_timeout": 25}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +49,7 @@ def leave(d: Decode, asked: Asked) -> None:
 def test_who_cannot_fit_beside_held_blocks_lets_others_pass(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", transfer_timeout=1)
+    d = guarded("recompute", deadline_s=1)
     harm(faults, {"requests": [0], "hang": True})
     moved = d.ask(prompt(5, 28))
     d.step_until(lambda: d.gauge("quarantined_blocks") == 28)
@@ -65,7 +64,7 @@ def test_who_cannot_fit_beside_held_blocks_lets_others_pass(
 def test_a_moved_request_does_not_hold_up_what_has_landed(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", transfer_timeout=3, recv_abort_timeout=20)
+    d = guarded("recompute", deadline_s=3, recv_abort_timeout=20)
     harm(
         faults,
         {"requests": [0], "hang": True},
@@ -83,7 +82,7 @@ def test_a_moved_request_does_not_hold_up_what_has_landed(
 def test_who_was_passed_does_not_hold_up_what_has_landed_meanwhile(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", **LATE)
+    d = guarded("recompute")
     harm(faults, {"requests": [0, 1], "hang": True})
     gone = d.ask(prompt(5, 20))
     d.step()
@@ -101,7 +100,7 @@ def test_who_was_passed_does_not_hold_up_what_has_landed_meanwhile(
 def test_a_request_with_priority_does_not_hold_up_what_has_landed(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", **LATE)
+    d = guarded("recompute")
     scheduler = d.engine.scheduler
     scheduler.policy = SchedulingPolicy.PRIORITY
     for name in ("waiting", "skipped_waiting", "kv_holding_waiting"):
@@ -120,7 +119,7 @@ def test_a_request_with_priority_does_not_hold_up_what_has_landed(
 def test_a_preempted_request_that_must_wait_stops_no_reads(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", **LATE)
+    d = guarded("recompute")
     harm(faults, {"requests": [1], "hang": True})
     preempted = d.ask(prompt(5, 28), max_tokens=20)
     d.step_until(lambda: d.answers[preempted.request_id])

@@ -111,7 +111,7 @@ def test_one_failed_of_many(
 
 @both_guards
 def test_hung(guarded: GetDecode, faults: FaultFile, observed: Observed, guard: str) -> None:
-    d = guarded(guard)
+    d = guarded(guard, deadline_s=2)
     harm(faults, {"requests": [1], "layers": [2], "hang": True})
     asked = ask_all(d, max_tokens=60)
     d.step_until(lambda: d.answers[asked[1].request_id] or d.errors())
@@ -132,7 +132,7 @@ def test_hung(guarded: GetDecode, faults: FaultFile, observed: Observed, guard: 
 def test_what_lands_late_lands_in_blocks_that_nobody_has(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute")
+    d = guarded("recompute", deadline_s=2)
     harm(faults, {"requests": [0], "hang": True})
     hung = d.ask(PROMPTS[0], max_tokens=20)
     d.serve()
@@ -158,7 +158,7 @@ def test_a_guard_is_refused_where_two_requests_can_have_one_id(
 def test_blocks_are_given_back_after_the_quarantine_limit(
     guarded: GetDecode, faults: FaultFile, guard: str
 ) -> None:
-    d = guarded(guard, transfer_timeout=1, quarantine_limit_s=1)
+    d = guarded(guard, deadline_s=1, quarantine_limit_s=1)
     harm(faults, {"requests": [0], "hang": True})
     d.ask(PROMPTS[0])
     d.serve()
@@ -233,7 +233,7 @@ def test_prefix_cache_hits(guarded: GetDecode, faults: FaultFile, guard: str) ->
 def test_a_late_read_does_not_touch_a_prefix_that_others_share(
     guarded: GetDecode, faults: FaultFile, guard: str
 ) -> None:
-    d = guarded(guard, transfer_timeout=1)
+    d = guarded(guard, deadline_s=1)
     first = d.ask(PROMPTS[0], max_tokens=60)
     while len(d.answers[first.request_id]) < 2:
         d.step()
@@ -300,10 +300,8 @@ def test_a_duplicate_that_leaves_the_queue_takes_no_blocks_from_the_one_that_rea
 
 @both_guards
 def test_what_upstream_would_give_up_first_is_given_up_first(
-    guarded: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch, guard: str
+    guarded: GetDecode, faults: FaultFile, guard: str
 ) -> None:
-    # Up to 0.30 the limit comes from here.
-    monkeypatch.setenv("VLLM_MORIIO_TRANSFER_TIMEOUT_S", "1")
     d = guarded(guard, transfer_timeout=25, recv_abort_timeout=1)
     harm(faults, {"requests": [0], "hang": True})
     asked = d.ask(PROMPTS[0])
@@ -315,7 +313,7 @@ def test_what_upstream_would_give_up_first_is_given_up_first(
 def test_a_request_is_waited_for_beyond_the_quarantine_limit(
     guarded: GetDecode, faults: FaultFile
 ) -> None:
-    d = guarded("recompute", quarantine_limit_s=0)
+    d = guarded("recompute", deadline_s=2, quarantine_limit_s=0)
     harm(faults, {"requests": [0], "hang": True})
     asked = d.ask(PROMPTS[0])
     d.serve()
@@ -326,7 +324,7 @@ def test_a_request_is_waited_for_beyond_the_quarantine_limit(
 def test_a_claim_gone_wrong_leaves_the_reads_in_flight_in_good_hands(
     guarded: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    d = guarded("recompute")
+    d = guarded("recompute", deadline_s=2)
     harm(faults, {"requests": [0], "hang": True})
     hung = d.ask(PROMPTS[0], max_tokens=20)
     d.step()

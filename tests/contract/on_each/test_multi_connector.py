@@ -375,7 +375,7 @@ def test_a_child_that_is_misconfigured_refuses_to_start_by_name(
 def test_the_guard_holds_beside_others(
     decode: Callable[..., Decode], faults: FaultFile, guard: str
 ) -> None:
-    d = decode(guard=guard, beside=["Counting", "Silent"])
+    d = decode(guard=guard, deadline_s=2, beside=["Counting", "Silent"])
     failed = {"requests": [0], "layers": [0], "fail": True}
     hung = {"requests": [1], "layers": [2], "hang": True}
     faults.set({"reset_ordinals": True, "rules": [failed, hung, {"latency_s": 0.2}]})

@@ -59,7 +59,7 @@ def test_a_worker_that_no_longer_observes_its_reads_still_decides_by_them(
 def test_a_late_read_does_no_harm_after_an_error_of_ours(
     decode: GetDecode, faults: FaultFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    d = decode(guard="recompute", transfer_timeout=1)
+    d = decode(guard="recompute", deadline_s=1)
     monkeypatch.setattr(d.engine.connector._observer, "posted", broken)
     faults.set({"reset_ordinals": True, "rules": [{"requests": [0], "hang": True}]})
     hung = d.ask(PROMPTS[0], max_tokens=60)

@@ -173,7 +173,7 @@ def test_adaptive_waits_before_the_forward_for_a_layer_that_has_no_hook(
 def test_a_read_that_hangs_under_adaptive_ends_its_step_as_vllms_own_barrier_would(
     decode: GetDecode, faults: FaultFile
 ) -> None:
-    d = decode(barrier="adaptive", transfer_timeout=1)
+    d = decode(barrier="adaptive", deadline_s=1)
     well = d.ask(PROMPTS[0])
     d.serve()
     faults.set(harm({"requests": [0], "layers": [2], "hang": True}))
@@ -216,7 +216,7 @@ def test_one_failed_of_many(
 
 @both_barriers
 def test_hung(decode: GetDecode, faults: FaultFile, observed: Observed, barrier: str) -> None:
-    d = decode(barrier=barrier)
+    d = decode(barrier=barrier, deadline_s=2)
     faults.set(harm({"requests": [1], "layers": [2], "hang": True}))
     asked = ask_all(d, max_tokens=30)
     if FAILS_STEP:
@@ -271,7 +271,7 @@ def test_a_client_that_leaves_while_its_reads_are_in_flight(
 def test_a_client_that_leaves_while_a_read_of_its_hangs(
     decode: GetDecode, faults: FaultFile, barrier: str
 ) -> None:
-    d = decode(barrier=barrier, transfer_timeout=1)
+    d = decode(barrier=barrier, deadline_s=1)
     faults.set(harm({"requests": [1], "layers": [2], "hang": 2}))
     asked = ask_all(d)
     d.step()

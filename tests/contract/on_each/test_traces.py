@@ -103,7 +103,7 @@ def test_with_a_guard_a_read_that_failed_says_what_became_of_its_request(
 def test_a_barrier_that_gave_up_is_told_even_where_vllm_fails_the_step(
     decode: GetDecode, faults: FaultFile, collector: Collector
 ) -> None:
-    d = decode()
+    d = decode(deadline_s=2)
     faults.set({"reset_ordinals": True, "rules": [{"requests": [0], "layers": [2], "hang": True}]})
     d.ask(PROMPTS[0], max_tokens=1, traceparent=SAMPLED)
     with pytest.raises(TransferError) if FAILS_STEP else contextlib.nullcontext():

@@ -1,8 +1,6 @@
-import itertools
 import json
 from pathlib import Path
 
-from moriio_observed.demo.ports import RANKS, free_ports
 from moriio_observed.demo.server import (
     BARE,
     Place,
@@ -112,8 +110,3 @@ def test_all_workers_of_a_server_share_its_core():
 def test_another_module_can_be_started_in_place_of_the_api_server():
     line = command(ServerSettings(module="tests.other"), PLACE, PORTS)
     assert line[1:3] == ["-m", "tests.other"]
-
-
-def test_ports_leave_room_for_the_further_ranks_of_a_server():
-    first, second, third = itertools.islice(free_ports(), 3)
-    assert all(abs(a - b) >= RANKS for a, b in [(first, second), (second, third), (first, third)])

@@ -1,0 +1,1 @@
+"""The recorded incident: a real pair from healthy to salad, replayed into the shipped rules."""
