@@ -111,7 +111,8 @@ class Engine:
         chosen = self.environ.get("VLLM_USE_V2_MODEL_RUNNER", "").strip()
         if chosen in ("0", "1"):
             return chosen == "1", f"VLLM_USE_V2_MODEL_RUNNER={chosen}"
-        return True, "vLLM's default for most models"
+        facts = self.facts
+        return facts is None or facts.runner_v2, "vLLM's default for most models"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What vLLM's MoRIIO connector writes to the log when reads go wrong, and since which release.
 
 The texts are upstream's, with its placeholders; `tests/contract/test_doctor_facts.py` finds each in
-the sources of the releases it names, and in no other.
+the sources of the releases it names, of those we support, and in no other.
 """
 
 from __future__ import annotations

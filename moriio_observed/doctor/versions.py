@@ -1,11 +1,13 @@
 """What the doctor knows of each vLLM release, without having it.
 
-Read in the sources; `tests/contract/test_doctor_facts.py` holds every line of it against them.
+Read in the sources. `tests/contract/test_doctor_facts.py` holds all that concerns a release we support
+against its own; 0.27, which we do not, was held once and changes no more.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from moriio_observed.barrier import Era, Placement, place
@@ -27,6 +29,7 @@ class Facts:
         needs_proxy: Whether ``proxy_ip`` and ``proxy_ping_port`` must be given.
         reports_failed_reads: Whether the scheduler learns which blocks did not load.
         legacy_keys: Whether ``kv_rank`` and its kind may stand in the configuration.
+        runner_v2: Whether most models run on Model Runner V2 where nothing else is said.
         observed: Whether moriio_observed supports it.
     """
 
@@ -39,6 +42,7 @@ class Facts:
     needs_proxy: bool = False
     reports_failed_reads: bool = True
     legacy_keys: bool = False
+    runner_v2: bool = True
     observed: bool = True
 
     def __str__(self) -> str:
@@ -71,7 +75,7 @@ _0_30 = replace(
     reports_failed_reads=False,
 )
 _0_29 = replace(_0_30, minor=(0, 29))
-_0_28 = replace(_0_29, minor=(0, 28))
+_0_28 = replace(_0_29, minor=(0, 28), runner_v2=False)
 _0_27 = replace(
     _0_28,
     minor=(0, 27),
@@ -84,6 +88,8 @@ _0_27 = replace(
 
 KNOWN: tuple[Facts, ...] = (_0_27, _0_28, _0_29, _0_30, _0_31, _0_32, _0_33)
 """Oldest first."""
+SUPPORTED: tuple[Facts, ...] = tuple(facts for facts in KNOWN if facts.observed)
+"""Those that moriio_observed supports."""
 
 CONFIG_KEYS = frozenset(
     {
@@ -145,7 +151,7 @@ def facts_of(version: str | None) -> Facts | None:
     return next((facts for facts in KNOWN if facts.minor == minor), None)
 
 
-def span(releases: list[Facts]) -> str:
+def span(releases: Sequence[Facts]) -> str:
     """Releases as a person says them: ``0.28 to 0.30``; they follow on each other."""
     if not releases:
         return "none"

@@ -1,4 +1,4 @@
-"""What the doctor says of each vLLM without having it, held against each one's sources."""
+"""What the doctor says of each vLLM we support, held against that vLLM's sources."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from moriio_observed.doctor.versions import (
     GRAPH_MODE_OF_LEVEL,
     GRAPH_MODES,
     IGNORED_VARIABLES,
-    KNOWN,
     LEGACY_CONFIG_KEYS,
     PORTS,
+    SUPPORTED,
     Facts,
 )
 from tests.trees import VERSIONS, source_tree
@@ -32,7 +32,7 @@ from tests.trees import VERSIONS, source_tree
 # The first use of a version downloads it.
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 
-RELEASES = pytest.mark.parametrize("facts", KNOWN, ids=str)
+RELEASES = pytest.mark.parametrize("facts", SUPPORTED, ids=str)
 PACKAGE = "vllm/distributed/kv_transfer/kv_connector/v1/moriio"
 _PLACEHOLDER = re.compile(r"%(?:\.\d)?[sdrf]")
 
@@ -73,15 +73,15 @@ def method(source: str, name: str) -> str:
 
 
 def test_every_release_that_we_support_is_known() -> None:
-    assert {f"{facts}.0" for facts in KNOWN if facts.observed} == set(VERSIONS)
+    assert {f"{facts}.0" for facts in SUPPORTED} == set(VERSIONS)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.text[:50])
 def test_a_message_is_written_by_the_releases_it_names_and_no_other(message: object) -> None:
     assert isinstance(message, type(MESSAGES[0]))
     wanted = _PLACEHOLDER.sub("%s", message.text)
-    writing = [str(facts) for facts in KNOWN if any(wanted in text for text in said(facts))]
-    named = [str(facts) for facts in KNOWN if message.since <= str(facts) <= message.until]
+    writing = [str(facts) for facts in SUPPORTED if any(wanted in text for text in said(facts))]
+    named = [str(facts) for facts in SUPPORTED if message.since <= str(facts) <= message.until]
     assert writing == (named if message.since else [])
 
 
@@ -178,6 +178,14 @@ def test_graph_modes_and_what_the_optimization_levels_set(facts: Facts) -> None:
     modes = (tree(facts) / "vllm/config/compilation.py").read_text()
     body = modes.partition("class CUDAGraphMode(enum.Enum):")[2].partition("    def ")[0]
     assert set(re.findall(r"^    ([A-Z_]+) = ", body, re.MULTILINE)) == GRAPH_MODES.keys()
+
+
+@RELEASES
+def test_which_model_runner_is_the_default(facts: Facts) -> None:
+    choice = method((tree(facts) / "vllm/config/vllm.py").read_text(), "use_v2_model_runner")
+    assert choice.endswith("return True")
+    # Where it is not, only models that stand in a list run on it.
+    assert facts.runner_v2 is ("if not self._is_default_v2_model_runner_model()" not in choice)
 
 
 @RELEASES

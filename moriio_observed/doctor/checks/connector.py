@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from moriio_observed.config import shown
 from moriio_observed.doctor.engines import EXTRA, MODULE_PATH, OURS, UPSTREAMS, Connector, Engine
 from moriio_observed.doctor.findings import Finding, Place, Severity
-from moriio_observed.doctor.versions import IGNORED_VARIABLES, KNOWN, span
+from moriio_observed.doctor.versions import IGNORED_VARIABLES, SUPPORTED, span
 
 ROLES = ("kv_producer", "kv_consumer", "kv_both")
 _FALSE = ("", "false", "0", "no", "off", "none", "n", "f", "write")
@@ -171,7 +171,6 @@ def _variables(engine: Engine) -> Iterator[Finding]:
 
 
 def _release(engine: Engine) -> Iterator[Finding]:
-    observed = [facts for facts in KNOWN if facts.observed]
     facts = engine.facts
     if engine.version is None or (facts is not None and facts.observed):
         return
@@ -182,7 +181,7 @@ def _release(engine: Engine) -> Iterator[Finding]:
         (Place("vLLM", engine.version),),
         "If its MoRIIO connector is as we know it, it is observed like the others; if not, it runs "
         "as vLLM wrote it, and a barrier or guard that was given refuses to start.",
-        f"Use vLLM {span(observed)}, or look for moriio_hook_installed 0 on its /metrics.",
+        f"Use vLLM {span(SUPPORTED)}, or look for moriio_hook_installed 0 on its /metrics.",
         ("docs/versions.md",),
         engine.name,
     )

@@ -8,7 +8,7 @@ from moriio_observed.barrier import Era
 from moriio_observed.config import CONFIG_PATH, shown
 from moriio_observed.doctor.engines import Connector, Engine
 from moriio_observed.doctor.findings import Finding, Place, Severity, runbook
-from moriio_observed.doctor.versions import GRAPH_MODES, KNOWN, Facts, span
+from moriio_observed.doctor.versions import GRAPH_MODES, KNOWN, SUPPORTED, Facts, span
 
 _SEE = ("docs/versions.md", runbook("MoriioFullGraphUnprotected"), "docs/settings.md#barriers")
 _HOLE = (
@@ -133,7 +133,7 @@ def _barrier(connector: Connector, setting: str | None) -> Place:
 
 def _possible(setting: str | None) -> list[Facts]:
     """The releases it may be where nobody says which."""
-    return [facts for facts in KNOWN if facts.observed or setting is None]
+    return list(KNOWN if setting is None else SUPPORTED)
 
 
 def _on(engine: Engine, releases: list[Facts], safe: list[Facts]) -> str:

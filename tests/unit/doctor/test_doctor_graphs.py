@@ -59,6 +59,12 @@ def test_what_is_in_force_is_shown() -> None:
     assert f"{barrier}auto (by default)" in map(str, default.where)
 
 
+@pytest.mark.parametrize(("version", "runner"), [("0.28.0", "V1"), ("0.29.0", "V2")])
+def test_the_model_runner_is_the_releases_default(version: str, runner: str) -> None:
+    found = only(HOLE, told(engine(bare(), version=version)))
+    assert f"(Model Runner {runner})" in found.what
+
+
 def test_vllms_default_graph_mode_has_full_graphs() -> None:
     found = only(HOLE, told(engine(bare(), version="0.30.0")))
     assert str(found.where[0]) == "vLLM's default = FULL_AND_PIECEWISE"
