@@ -8,6 +8,11 @@ from moriio_observed.doctor.engines import EXTRA, Connector, Engine, number
 from moriio_observed.doctor.findings import Finding, Place, Severity, runbook
 from moriio_observed.doctor.versions import ABORT_VARIABLE, DEADLINES
 
+VLLMS = (
+    "These are vLLM's defaults. With our connector on both sides such reads are counted and told."
+)
+"""Why the defaults are a note: longer leases cost the prefill engine memory, and it is seen."""
+
 
 def check(engines: Sequence[Engine]) -> Iterator[Finding]:
     """Whether the prefill side holds blocks for as long as the decode side may read them."""
@@ -34,9 +39,10 @@ def _lease(reader: Connector, sender: Connector) -> Iterator[Finding]:
     guarded = reader.is_ours and settings is not None and settings.guard != "report"
     covered = guarded and sender.is_ours and sender is not reader
     guess = sender is reader
+    upstreams = are_vllms(held=held, limit=seconds)
     yield Finding(
         "lease-shorter-than-reads",
-        Severity.NOTE if covered else Severity.WARNING,
+        Severity.NOTE if covered or upstreams else Severity.WARNING,
         f"the prefill side frees blocks after {held:g} s, the decode side may read them for "
         f"{seconds:g} s",
         (
@@ -47,7 +53,9 @@ def _lease(reader: Connector, sender: Connector) -> Iterator[Finding]:
             place,
         ),
         "A read that comes, or lands, in between succeeds and brings another request's KV: a wrong "
-        "answer that no barrier can see."
+        "answer that no barrier can see. It takes a request that waits, or a read that hangs, for "
+        f"{held:g} s."
+        + (f" {VLLMS}" if upstreams else "")
         + (" With the guard and our connector on both sides it is not trusted." if covered else "")
         + (" (The other side's configuration was not given.)" if guess else ""),
         f"Set defer_timeout on the prefill engine to more than {seconds:g} (its blocks are then "
@@ -56,6 +64,11 @@ def _lease(reader: Connector, sender: Connector) -> Iterator[Finding]:
         (runbook("MoriioStaleReads"), "docs/doctor.md#deadlines"),
         reader.engine.name,
     )
+
+
+def are_vllms(*, held: float, limit: float) -> bool:
+    """Whether two deadlines are vLLM's defaults, which everybody has who has set neither."""
+    return (held, limit) == (DEADLINES["defer_timeout"], DEADLINES["recv_abort_timeout"])
 
 
 def abort_limit(connector: Connector) -> tuple[float, Place] | None:

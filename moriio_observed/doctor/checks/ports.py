@@ -162,7 +162,7 @@ def _conflict(one: Ports, other: Ports) -> Finding:
     unknown = "" in (one.host, other.host)
     return Finding(
         "ports-in-conflict",
-        Severity.WARNING if not both and unknown else Severity.CRITICAL,
+        Severity.NOTE if not both and unknown else Severity.CRITICAL,
         "two want the same ports"
         + (" of one host" if not unknown or both else ", if they run on one host"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from moriio_observed.doctor.checks.deadlines import VLLMS, are_vllms
 from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.findings import Finding, Place, Severity, runbook
 from moriio_observed.doctor.server import Server
@@ -143,10 +144,11 @@ def deadlines(servers: Sequence[Server]) -> Iterator[Finding]:
     limits = _in_force_at(servers, "kv_consumer", "recv_abort_timeout_seconds")
     for sender, lease in held:
         for reader, limit in limits:
+            upstreams = are_vllms(held=lease, limit=limit)
             if lease < limit:
                 yield Finding(
                     "lease-shorter-than-reads",
-                    Severity.WARNING,
+                    Severity.NOTE if upstreams else Severity.WARNING,
                     f"the prefill engine frees blocks after {lease:g} s, the decode engine may "
                     f"read them for {limit:g} s",
                     (
@@ -154,7 +156,7 @@ def deadlines(servers: Sequence[Server]) -> Iterator[Finding]:
                         Place(f"moriio_recv_abort_timeout_seconds ({reader.url})", f"{limit:g}"),
                     ),
                     "A read that comes, or lands, in between succeeds and brings another request's "
-                    "KV. A guard does not trust it.",
+                    "KV. A guard does not trust it." + (f" {VLLMS}" if upstreams else ""),
                     f"Set defer_timeout on the prefill engine to more than {limit:g}.",
                     (runbook("MoriioStaleReads"), "docs/doctor.md#deadlines"),
                     reader.url,

@@ -46,6 +46,15 @@ def test_in_write_mode_the_router_does_not_matter() -> None:
     assert router_says("disagg_proxy_demo.py", config(read_mode=False)) == []
 
 
+def test_vllms_own_defaults_on_both_sides_are_nothing_that_matters() -> None:
+    sides = []
+    for role in ("kv_producer", "kv_consumer"):
+        extra = {"read_mode": True, "http_port": 8000, "proxy_ip": "10.0.0.1"}
+        plain = {**config(role), "kv_connector_extra_config": extra}
+        sides += ["--command", f"vllm serve m --kv-transfer-config '{json.dumps(plain)}'"]
+    assert main(["doctor", "--vllm-version", "0.30.0", *sides]) == 0
+
+
 def test_nothing_that_matters_is_exit_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--vllm-version", "0.32.0", "--kv-transfer-config", SOUND]) == 0
     assert capsys.readouterr().out.startswith("Nothing found that matters. (--notes shows 2 more")

@@ -17,8 +17,9 @@ def decode(**extra: Any) -> dict[str, Any]:
 
 
 def test_a_lease_that_ends_before_the_reads_may_is_told() -> None:
-    found = only(LEASE, told(engine(decode()), engine(config("kv_producer", defer_timeout=60))))
-    assert "after 60 s, the decode side may read them for 120 s" in found.what
+    found = only(LEASE, told(engine(decode()), engine(config("kv_producer", defer_timeout=90))))
+    assert found.severity is Severity.WARNING
+    assert "after 90 s, the decode side may read them for 120 s" in found.what
     assert "(prefill engine)" in found.where[0].key
 
 
@@ -26,22 +27,24 @@ def test_a_lease_that_outlasts_them_is_not() -> None:
     assert matters(engine(decode()), engine(config("kv_producer", defer_timeout=150))) == set()
 
 
-def test_vllms_defaults_are_told() -> None:
+def test_vllms_defaults_are_a_note() -> None:
     defaults = config()
     del defaults["kv_connector_extra_config"]["recv_abort_timeout"]
     found = only(LEASE, told(engine(defaults)))
+    assert found.severity is Severity.NOTE
+    assert "vLLM's defaults" in found.why
     assert "60 (by default)" in str(found.where[0])
     assert "was not given" in found.why
 
 
 def test_with_a_guard_and_our_connector_on_both_sides_it_is_a_note() -> None:
     guarded = decode(observed={"guard": "fail"})
-    prefill = config("kv_producer")
+    prefill = config("kv_producer", defer_timeout=90)
     covered = only(LEASE, told(engine(guarded), engine(prefill)))
     assert covered.severity is Severity.NOTE
     assert "it is not trusted" in covered.why
     # A bare prefill engine tells no lease.
-    assert LEASE in matters(engine(guarded), engine(bare("kv_producer")))
+    assert LEASE in matters(engine(guarded), engine(bare("kv_producer", defer_timeout=90)))
 
 
 def test_up_to_0_30_the_limit_is_the_variables() -> None:
@@ -51,6 +54,11 @@ def test_up_to_0_30_the_limit_is_the_variables() -> None:
     ignored = only("ignored-key", findings)
     assert "passes over recv_abort_timeout" in ignored.what
     assert "VLLM_MORIIO_TRANSFER_TIMEOUT_S" in ignored.do
+
+
+def test_with_a_variable_in_place_of_the_key_it_is_no_default_any_more() -> None:
+    old = engine(decode(), version="0.30.0", VLLM_MORIIO_TRANSFER_TIMEOUT_S="300")
+    assert LEASE in matters(old)
 
 
 def test_0_27_never_gives_up_a_read() -> None:
@@ -84,7 +92,7 @@ def test_a_barrier_that_outlasts_the_abort_limit_is_told() -> None:
 
 
 def test_a_prefill_engine_alone_is_measured_by_its_own_values() -> None:
-    alone = config("kv_producer", recv_abort_timeout=120, defer_timeout=60)
+    alone = config("kv_producer", recv_abort_timeout=120, defer_timeout=90)
     assert LEASE in matters(engine(alone))
 
 

@@ -64,13 +64,17 @@ def page_of(role: str, gauge: str, seconds: int) -> server.Server:
     return server.Server(f"http://{role}", parse(text))
 
 
-@pytest.mark.parametrize(("held", "told"), [(60, True), (120, False)])
-def test_deadlines_of_running_servers_are_compared(held: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("held", "severities"),
+    [(60, [Severity.NOTE]), (90, [Severity.WARNING]), (120, [])],
+    ids=["vLLM's defaults", "too short", "long enough"],
+)
+def test_deadlines_of_running_servers_are_compared(held: int, severities: list[Severity]) -> None:
     servers = [
         page_of("kv_producer", "defer_timeout", held),
         page_of("kv_consumer", "recv_abort_timeout", 120),
     ]
-    assert bool(list(of_server.deadlines(servers))) is told
+    assert [found.severity for found in of_server.deadlines(servers)] == severities
 
 
 def test_a_server_that_does_not_answer_is_a_finding() -> None:
