@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from moriio_observed.config import shown
@@ -31,6 +32,8 @@ _SHORT = {
 }
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _CONTINUED = re.compile(r"\\\r?\n")
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 @dataclass
@@ -38,7 +41,7 @@ class CommandLine:
     """What a command line says.
 
     Attributes:
-        environ: Variables set in front of the command.
+        environ: Variables set in front of the command, exported before it or given to a container.
         model: The model; empty if none is named.
         plain: The values of the JSON options.
         dotted: What of them was given key by key, as in ``-cc.cudagraph_mode=NONE``.
@@ -67,13 +70,13 @@ class CommandLine:
 
 
 def split(text: str) -> list[str]:
-    """A command line's words, as a shell sees them.
+    """The words of a command line, or of a script that starts one, as a shell sees them.
 
     Raises:
         InputError: A quote is not closed.
     """
     try:
-        return shlex.split(_CONTINUED.sub(" ", text))
+        return shlex.split(_CONTINUED.sub(" ", _COMMENT.sub("", text)))
     except ValueError as error:
         raise InputError(
             f"the command line cannot be read: {error} in {shown(text)}; JSON goes between single "
@@ -91,6 +94,10 @@ def read(words: Sequence[str]) -> CommandLine:
     rest = _skip_program(list(words), line)
     while rest:
         word = rest.pop(0)
+        if _is_program(word):
+            raise InputError(
+                "the command line starts two engines: give each in a --command of its own"
+            )
         if not word.startswith("-") or word == "-":
             line.model = line.model or word
             continue
@@ -108,19 +115,27 @@ def read(words: Sequence[str]) -> CommandLine:
 
 def _skip_program(words: list[str], line: CommandLine) -> list[str]:
     """The words behind ``A=B vllm serve`` or ``python -m …api_server``; keeps the variables."""
-    while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("env", "exec", "nohup")):
-        name, equals, value = words.pop(0).partition("=")
-        if equals:
-            line.environ[name] = value
-    for index, word in enumerate(words):
-        if word == "serve" or word.endswith("api_server"):
-            return words[index + 1 :]
-    if words and not words[0].startswith("-"):
+    start = next((index for index, word in enumerate(words) if _is_program(word)), None)
+    front = list(takewhile(_ASSIGNMENT.match, words)) if start is None else words[:start]
+    for word in filter(_ASSIGNMENT.match, front):
+        name, _, value = word.partition("=")
+        line.environ[name] = _filled_in(value, line.environ)
+    rest = words[len(front) + (start is not None) :]
+    if start is None and rest and not rest[0].startswith("-"):
         raise InputError(
             f"the command line {shown(' '.join(words))} is not one of vLLM's: expected 'vllm serve "
             "MODEL …' or 'python -m vllm.entrypoints.openai.api_server …'"
         )
-    return words
+    return [_filled_in(word, line.environ) for word in rest]
+
+
+def _is_program(word: str) -> bool:
+    return word == "serve" or word.endswith("api_server")
+
+
+def _filled_in(text: str, variables: Mapping[str, str]) -> str:
+    """A word with the variables that are known in it; of others it keeps the names."""
+    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[2], found[0]), text)
 
 
 def _option(word: str) -> tuple[str, list[str], str | None]:

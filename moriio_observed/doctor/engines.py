@@ -11,6 +11,7 @@ from moriio_observed.doctor.versions import (
     DEADLINES,
     DEFAULT_LEVEL,
     GRAPH_MODE_OF_LEVEL,
+    NUMBERED_GRAPH_MODES,
     PORTS,
     Facts,
     facts_of,
@@ -98,7 +99,7 @@ class Engine:
             return "NONE", "--enforce-eager"
         given = self.compilation.get("cudagraph_mode")
         if given is not None:
-            return str(given).upper(), "compilation_config.cudagraph_mode"
+            return graph_mode_named(given), "compilation_config.cudagraph_mode"
         level = self.options.get("optimization-level")
         if level is not None and level.isascii() and level.isdigit():
             mode = GRAPH_MODE_OF_LEVEL.get(int(level), GRAPH_MODE_OF_LEVEL[DEFAULT_LEVEL])
@@ -203,6 +204,13 @@ class Connector:
         host, proxy = (str(self.extra.get(key) or "") for key in ("host_ip", "proxy_ip"))
         # A router on the loopback address is on the engine's own host.
         return host or (proxy if proxy in ("localhost", "::1") or proxy[:4] == "127." else "")
+
+
+def graph_mode_named(given: object) -> str:
+    """A CUDA graph mode by its name; those of a single kind vLLM takes by number too."""
+    if type(given) is int and 0 <= given < len(NUMBERED_GRAPH_MODES):
+        return NUMBERED_GRAPH_MODES[given]
+    return str(given).upper()
 
 
 def number(value: object) -> float | None:

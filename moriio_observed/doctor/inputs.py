@@ -68,8 +68,12 @@ def engine_of_command(words: Sequence[str], given: Given) -> Engine:
     """
     line = command_line.read(words)
     if line.transfer is None:
+        unread = (
+            "; what stands in its --config file is not read" if "config" in line.options else ""
+        )
         raise InputError(
-            "the command line has no --kv-transfer-config: an engine without one transfers no KV"
+            f"the command line has no --kv-transfer-config{unread}: an engine without one transfers"
+            " no KV. Without -- in front, the doctor takes a command line's options for its own"
         )
     options = dict(line.options)
     engine = Engine(
@@ -165,8 +169,10 @@ def _engine(engine: Engine, given: Given) -> Engine:
 
 
 def _json_or_file(text: str, option: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{") or not _is_file(text):
+    if text.lstrip().startswith("{"):
         return parse_object(text, option)
+    if not _is_file(text):
+        return parse_object(text, f"{option} is no file, and")
     return parse_object(text_of(text, option), f"{option} (in {text})")
 
 

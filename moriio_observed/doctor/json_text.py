@@ -48,8 +48,10 @@ def _pointed_at(text: str, name: str, error: json.JSONDecodeError) -> str:
 
 def _hint(text: str, error: json.JSONDecodeError) -> str:
     at = text[error.pos : error.pos + 5]
-    if at.startswith("'"):
-        return " JSON wants double quotes"
+    if at.startswith(("'", "\N{LEFT DOUBLE QUOTATION MARK}", "\N{LEFT SINGLE QUOTATION MARK}")):
+        return " JSON wants straight double quotes"
+    if at.startswith("$"):
+        return " a variable of the shell: give what it stands for"
     if at.startswith(("True", "False", "None")):
         return " JSON writes true, false and null"
     if at.startswith(("}", "]")) and text[: error.pos].rstrip().endswith(","):

@@ -19,6 +19,8 @@ from moriio_observed.doctor.log_lines import LONGEST_LINE
 STDIN = "-"
 LARGEST_PAGE = 64 * 1024 * 1024
 """Bytes of a page that are read at most."""
+LONGEST_REASON = 300
+"""Bytes of the page of an error."""
 
 
 def text_of(path: str, name: str) -> str:
@@ -62,9 +64,12 @@ def web_address(text: str, name: str) -> str:
     try:
         parts = urllib.parse.urlsplit(text)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+        valid = valid and not parts.query and not parts.fragment
         _ = parts.port
     except ValueError:
         valid = False
+    if valid and parts.username is not None:
+        raise InputError(f"{name}: a user in front of {shown(parts.hostname)} is not supported")
     if not valid or not text.isprintable() or " " in text:
         raise InputError(
             f"{name} = {shown(text)}: must be an address such as http://decode.example:8000"
@@ -79,19 +84,31 @@ class Unreachable(Exception):  # noqa: N818  (told as a finding, not an error of
 def page(url: str, timeout_s: float) -> str:
     """What a server answers.
 
+    The message of an error has the page, not what was asked of it.
+
     Raises:
         Unreachable: It does not, or with an error.
     """
+    where = url.partition("?")[0]
     try:
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  (http, checked)
             content: bytes = answer.read(LARGEST_PAGE)
     except urllib.error.HTTPError as error:
-        error.close()
-        raise Unreachable(f"{url} answers HTTP {error.code}") from None
+        with error:
+            raise Unreachable(f"{where} answers HTTP {error.code}{_said(error)}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise Unreachable(f"{url} does not answer: {reason}") from None
+        raise Unreachable(f"{where} does not answer: {reason}") from None
     return content.decode(errors="replace")
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """What the page of an error says; Prometheus tells the reason there."""
+    try:
+        text = error.read(LONGEST_REASON).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):
+        return ""
+    return f": {text}" if text else ""
 
 
 def json_page(url: str, timeout_s: float) -> dict[str, Any]:
@@ -106,5 +123,7 @@ def json_page(url: str, timeout_s: float) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise Unreachable(f"{url} answers something else than a JSON object: {shown(text)}")
+        raise Unreachable(
+            f"{url.partition('?')[0]} answers something else than a JSON object: {shown(text)}"
+        )
     return value

@@ -1,7 +1,7 @@
 """What the doctor knows of each vLLM release, without having it.
 
-Read in the sources. `tests/contract/test_doctor_facts.py` holds all that concerns a release we support
-against its own; 0.27, which we do not, was held once and changes no more.
+Read in the sources. `tests/contract/test_doctor_facts.py` holds what is said of the releases we
+support against theirs; 0.27, which we do not, was held once and changes no more.
 """
 
 from __future__ import annotations
@@ -129,6 +129,8 @@ GRAPH_MODES = {
     "FULL_AND_PIECEWISE": True,
 }
 """CUDA graph modes, and whether they have FULL graphs."""
+NUMBERED_GRAPH_MODES = ("NONE", "PIECEWISE", "FULL")
+"""Those that have a number, by it."""
 GRAPH_MODE_OF_LEVEL = {
     0: "NONE",
     1: "PIECEWISE",

@@ -23,6 +23,7 @@ from moriio_observed.doctor.versions import (
     GRAPH_MODES,
     IGNORED_VARIABLES,
     LEGACY_CONFIG_KEYS,
+    NUMBERED_GRAPH_MODES,
     PORTS,
     SUPPORTED,
     Facts,
@@ -178,6 +179,8 @@ def test_graph_modes_and_what_the_optimization_levels_set(facts: Facts) -> None:
     modes = (tree(facts) / "vllm/config/compilation.py").read_text()
     body = modes.partition("class CUDAGraphMode(enum.Enum):")[2].partition("    def ")[0]
     assert set(re.findall(r"^    ([A-Z_]+) = ", body, re.MULTILINE)) == GRAPH_MODES.keys()
+    for number, mode in enumerate(NUMBERED_GRAPH_MODES):
+        assert f"    {mode} = {number}\n" in body
 
 
 @RELEASES

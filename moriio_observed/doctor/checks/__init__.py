@@ -14,6 +14,7 @@ from moriio_observed.doctor.checks import (
     ports,
     settings,
     telemetry,
+    unread,
 )
 from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.findings import Finding
@@ -27,6 +28,7 @@ _OF_ONE = (
     graphs.check,
     guard.check,
     telemetry.check,
+    unread.check,
 )
 _OF_ALL = (deadlines.check, ports.check, parallel.check)
 

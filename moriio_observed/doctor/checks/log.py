@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from moriio_observed.doctor.findings import Finding, Place, Severity
 from moriio_observed.doctor.incidents import Incident
 from moriio_observed.doctor.messages import Kind
-from moriio_observed.doctor.troubles import HUNG
+from moriio_observed.doctor.troubles import EXPOSURE, HUNG, READS_FAIL
 from moriio_observed.traces.text import safe
 
 LONGEST_NAME = 240
@@ -33,13 +33,13 @@ _LABELS = {
 }
 
 
-def check(path: str, incidents: list[Incident]) -> Iterator[Finding]:
+def check(path: str, incidents: Sequence[Incident]) -> Iterator[Finding]:
     """One finding for each incident."""
     for incident in incidents:
         trouble = incident.trouble
         yield Finding(
             trouble.name,
-            Severity.NOTE if incident.harmless else trouble.severity,
+            _severity(incident, incidents),
             f"{_headline(incident)} ({_signs(incident)})",
             tuple(_where(path, incident)),
             trouble.why,
@@ -47,6 +47,19 @@ def check(path: str, incidents: list[Incident]) -> Iterator[Finding]:
             trouble.see,
             path,
         )
+
+
+def _severity(incident: Incident, incidents: Sequence[Incident]) -> Severity:
+    if incident.harmless:
+        return Severity.NOTE
+    exposures = [other for other in incidents if other.trouble is EXPOSURE]
+    if (
+        incident.trouble in (HUNG, READS_FAIL)
+        and exposures
+        and all(other.harmless for other in exposures)
+    ):
+        return Severity.WARNING  # a guard kept what came of it from going out
+    return incident.trouble.severity
 
 
 def _headline(incident: Incident) -> str:

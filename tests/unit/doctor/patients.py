@@ -90,15 +90,16 @@ def incidents(text: str) -> list[Incident]:
 
 
 @contextmanager
-def serving(**pages: str) -> Iterator[str]:
-    """A server whose pages are these, by path without the slash; all else is 404."""
+def serving(**pages: str | tuple[int, str]) -> Iterator[str]:
+    """A server whose pages are these, by path without the slash; all else is an empty 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = pages.get(self.path.partition("?")[0].strip("/").replace("/", "_"))
-            self.send_response(404 if text is None else 200)
+            page = pages.get(self.path.partition("?")[0].strip("/").replace("/", "_"), (404, ""))
+            status, text = (200, page) if isinstance(page, str) else page
+            self.send_response(status)
             self.end_headers()
-            self.wfile.write((text or "").encode())
+            self.wfile.write(text.encode())
 
         def log_message(self, *args: object) -> None:
             pass

@@ -73,6 +73,9 @@ def test_nothing_that_matters_is_exit_status_0(capsys: pytest.CaptureFixture[str
         ["--command", "vllm serve m"],
         ["--url", "localhost:8000"],
         ["--url", "http://[::1"],
+        ["--url", "http://x/metrics?a=1"],
+        ["--prometheus", "http://me:secret@x"],
+        ["--kv-transfer-config", "nosuch.json"],
         ["--prometheus", "ftp://x"],
         ["--log", "/nonexistent"],
         ["--router", "'"],
@@ -87,6 +90,7 @@ def test_bad_input_is_exit_status_2_and_one_clear_error(
     assert shown.out == ""
     assert shown.err.startswith("moriio-observed doctor: ")
     assert "Traceback" not in shown.err
+    assert "secret" not in shown.err
 
 
 def test_a_command_line_goes_behind_two_dashes_as_it_is(
@@ -125,6 +129,14 @@ def test_what_others_have_written_cannot_steer_the_terminal(
     for form in ([], ["--json"]):
         main(["doctor", "--log", str(log), *form])
         assert "\x1b" not in capsys.readouterr().out
+
+
+def test_options_in_a_file_of_vllms_are_said_to_be_unread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["vllm", "serve", "--config", "vllm.yaml", "--kv-transfer-config", SOUND]
+    assert main(["doctor", "--notes", "--", *words]) == 0
+    assert "options stand in a file that was not read" in capsys.readouterr().out
 
 
 def test_the_version_of_a_running_server_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

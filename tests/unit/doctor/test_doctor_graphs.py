@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moriio_observed.doctor.engines import Engine
@@ -93,6 +95,13 @@ def test_every_mode_with_full_graphs_has_it(mode: str) -> None:
 
 def test_a_mode_that_does_not_exist_is_named() -> None:
     assert "bad-graph-mode" in matters(engine(bare(), graphs="HALF"))
+    assert "bad-graph-mode" in matters(engine(bare(), graphs="2"))
+
+
+@pytest.mark.parametrize(("number", "mode"), [(0, "NONE"), (1, "PIECEWISE"), (2, "FULL")])
+def test_a_mode_may_be_given_by_its_number(number: int, mode: str) -> None:
+    numbered = replace(engine(bare()), compilation={"cudagraph_mode": number})
+    assert numbered.graph_mode[0] == mode
 
 
 def test_where_nobody_says_which_vllm_the_releases_with_the_hole_are_named() -> None:

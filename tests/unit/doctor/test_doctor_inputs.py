@@ -46,6 +46,33 @@ def test_a_command_line_as_it_stands_in_a_script() -> None:
     assert served.graph_mode == ("PIECEWISE", "compilation_config.cudagraph_mode")
 
 
+SCRIPT = f"""#!/bin/bash
+# don't run it twice
+export MORIIO_OBSERVED=1
+PORT=9000
+ulimit -n 65536
+
+numactl --cpunodebind=0 vllm serve org/model --port ${{PORT}} \\
+  --kv-transfer-config '{CONFIG.replace("8000", '"$PORT"')}' 2>&1 | tee decode.log &
+"""
+
+
+def test_a_whole_script_with_exports_comments_and_variables() -> None:
+    served = command(SCRIPT)
+    assert served.environ["MORIIO_OBSERVED"] == "1"
+    assert served.options["port"] == "9000"
+    assert served.connectors[0].port("http_port") == 9000
+
+
+def test_variables_of_a_container_are_the_engines() -> None:
+    line = read(split("docker run -e VLLM_USE_V2_MODEL_RUNNER=0 --rm image vllm serve m"))
+    assert line.environ == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+
+
+def test_a_variable_that_nothing_sets_keeps_its_name() -> None:
+    assert read(["serve", "m", "--port", "$PORT"]).options["port"] == "$PORT"
+
+
 def test_the_module_form_and_a_flag_before_the_model() -> None:
     words = split(
         "env A=1 python -m vllm.entrypoints.openai.api_server --enforce-eager --model m"
@@ -89,7 +116,9 @@ def test_no_in_front_switches_off() -> None:
     [
         ("vllm serve m --kv-transfer-config '{", "quote"),
         ("vllm serve m --kv-transfer-config", "wants a value"),
-        ("vllm serve m", "no --kv-transfer-config"),
+        ("vllm serve m", "no --kv-transfer-config: .* Without -- in front"),
+        ("vllm serve --config vllm.yaml", "--config file is not read"),
+        ("vllm serve m --port 1 & vllm serve m --port 2", "starts two engines"),
         ("docker run image", "not one of vLLM's"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config is not JSON"),
         ("vllm serve m -cc.a=1 -cc.a.b=2 --kv-transfer-config {}", "given as 1 before"),
@@ -105,6 +134,13 @@ def test_a_command_line_that_cannot_be_read_is_one_clear_error(text: str, says: 
     [
         ('{"a": True}', 1, "T", "true, false and null"),
         ("{'a': 1}", 1, "'", "double quotes"),
+        (
+            '{"a": \N{LEFT DOUBLE QUOTATION MARK}b"}',
+            1,
+            "\N{LEFT DOUBLE QUOTATION MARK}",
+            "straight",
+        ),
+        ('{"a": $PORT}', 1, "$", "a variable of the shell"),
         ('{"a": 1,\n "b" 2}', 2, "2", ""),
         ('{"a": 1,}', 1, "}", "no comma"),
         ("", 1, "", "there is nothing"),

@@ -188,6 +188,17 @@ def test_what_a_guard_has_dealt_with_is_a_note() -> None:
 
 
 @pytest.mark.parametrize(
+    ("action", "severity"),
+    [("recomputed", Severity.WARNING), ("reported", Severity.CRITICAL)],
+)
+def test_a_hung_read_that_a_guard_caught_is_a_ticket(action: str, severity: Severity) -> None:
+    caught = f'moriio_exposure {{"request_id": "cmpl-7", "action": "{action}"}}'
+    hung, _ = check("d.log", incidents(f"{WORKER}{OURS}\n{WORKER}{caught}"))
+    assert hung.name == "log-hung-reads"
+    assert hung.severity is severity
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "2026-08-12T09:20:44.1Z stdout F " + WORKER + TIMED_OUT % "a.0",

@@ -219,6 +219,12 @@ def test_a_prometheus_that_does_not_answer_is_a_finding() -> None:
     assert names(list(scrape.check(stored, []))) == {"prometheus-silent"}
 
 
+def test_the_reason_a_prometheus_gives_is_told_without_the_query() -> None:
+    with serving(api_v1_query=(503, '{"error": "query timed out"}')) as url:
+        stored = prometheus.ask(url, ["moriio_steps_total"])
+    assert stored.trouble == f'{url}/api/v1/query answers HTTP 503: {{"error": "query timed out"}}'
+
+
 def test_without_targets_as_in_mimir_the_series_are_looked_at_all_the_same() -> None:
     answer = '{"status": "success", "data": {"result": []}}'
     with serving(api_v1_query=answer) as url:
