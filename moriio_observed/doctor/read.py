@@ -108,7 +108,7 @@ def _said(error: urllib.error.HTTPError) -> str:
         text = error.read(LONGEST_REASON).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):
         return ""
-    return f": {text}" if text else ""
+    return f": {text}" if text and not text.startswith("<") else ""
 
 
 def json_page(url: str, timeout_s: float) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _target(stored: Stored, server: Server) -> Iterator[Finding]:
                 "Prometheus fails to scrape the server",
                 (Place(target.url, target.error or target.health),),
                 "It has nothing of it since then.",
-                "The error says what it met.",
+                "Mend what the error names: the target's address, path or permission.",
                 (runbook("MoriioTelemetryAbsent"),),
                 server.url,
             )

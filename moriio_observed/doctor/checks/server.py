@@ -1,105 +1,16 @@
-"""A running server: is it observed, is it as configured, and what has it counted so far?"""
+"""A running server: is it observed, is it as configured, and do its requests read?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from moriio_observed.doctor.checks import counters
 from moriio_observed.doctor.checks.deadlines import VLLMS, are_vllms
 from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.findings import Finding, Place, Severity, runbook
 from moriio_observed.doctor.server import Server
 from moriio_observed.doctor.versions import minor_of
 from moriio_observed.telemetry.catalog import PREFIX
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A counter that is 0 where all is well.
-
-    Attributes:
-        metric: Its name.
-        labels: What of it counts.
-        severity: How bad it is above 0.
-        what: What it says then.
-        alert: Whose runbook says what to do.
-    """
-
-    metric: str
-    labels: dict[str, str]
-    severity: Severity
-    what: str
-    alert: str
-
-
-_CRITICAL, _WARNING = Severity.CRITICAL, Severity.WARNING
-COUNTED: tuple[Counted, ...] = (
-    Counted(
-        "exposed_requests_total",
-        {"action": "reported"},
-        _CRITICAL,
-        "requests were answered from KV that had not verifiably landed",
-        "MoriioUnprotectedSteps",
-    ),
-    Counted(
-        "phantom_hits_total",
-        {"action": "reported"},
-        _CRITICAL,
-        "requests were answered from KV that nobody read for them",
-        "MoriioPhantomHits",
-    ),
-    Counted(
-        "stale_reads_total",
-        {},
-        _CRITICAL,
-        "requests came to read KV that the prefill engine may have recycled",
-        "MoriioStaleReads",
-    ),
-    Counted(
-        "late_landings_total",
-        {"quarantined": "false"},
-        _CRITICAL,
-        "reads landed in blocks that others may have had by then",
-        "MoriioLateLandings",
-    ),
-    Counted(
-        "barrier_timeouts_total",
-        {},
-        _CRITICAL,
-        "barriers ran into their deadline",
-        "MoriioBarrierTimeouts",
-    ),
-    Counted("reads_aborted_total", {}, _WARNING, "reads were given up", "MoriioRecvAborts"),
-    Counted("reads_failed_total", {}, _WARNING, "reads failed", "MoriioReadsFailing"),
-    Counted(
-        "handshake_failures_total", {}, _WARNING, "handshakes failed", "MoriioHandshakeFailures"
-    ),
-    Counted(
-        "notify_failures_total", {}, _WARNING, "releases could not be sent", "MoriioNotifyFailures"
-    ),
-    Counted(
-        "peer_failures_total", {}, _WARNING, "links or devices were lost", "MoriioPeerFailures"
-    ),
-    Counted(
-        "deferred_sends_expired_total",
-        {},
-        _WARNING,
-        "blocks were taken back that no decode engine had released",
-        "MoriioDeferredSendsExpired",
-    ),
-    Counted(
-        "quarantine_expired_total",
-        {},
-        _WARNING,
-        "blocks left quarantine with reads unaccounted for",
-        "MoriioQuarantineExpired",
-    ),
-    Counted("telemetry_errors_total", {}, _WARNING, "our own code failed", "MoriioTelemetryErrors"),
-    Counted(
-        "telemetry_dropped_total", {}, _WARNING, "telemetry was dropped", "MoriioTelemetryDropped"
-    ),
-)
-"""In the order a person on call would ask."""
 
 
 def check(server: Server, engines: Sequence[Engine]) -> Iterator[Finding]:
@@ -119,7 +30,7 @@ def check(server: Server, engines: Sequence[Engine]) -> Iterator[Finding]:
         yield _without_ours(server, engines)
     else:
         yield from _in_force(server)
-        yield from _counted(server)
+        yield from counters.check(server)
         yield from _router(server)
 
 
@@ -240,31 +151,6 @@ def _in_force(server: Server) -> Iterator[Finding]:
             ("docs/settings.md#barriers",),
             server.url,
         )
-
-
-def _counted(server: Server) -> Iterator[Finding]:
-    for each in COUNTED:
-        total = server.page.total(PREFIX + each.metric, **each.labels)
-        if total > 0:
-            yield Finding(
-                each.metric.removesuffix("_total").replace("_", "-"),
-                each.severity,
-                f"{each.what}: {total:g} since the server started",
-                tuple(_shares(server, each)),
-                "It may be over: the counter does not say when.",
-                "The runbook says where to look and what to do.",
-                (runbook(each.alert),),
-                server.url,
-            )
-
-
-def _shares(server: Server, counted: Counted) -> Iterator[Place]:
-    for labels, value in _of(server, counted.metric, **counted.labels):
-        if value > 0:
-            own = {k: v for k, v in labels.items() if k not in ("model_name", "engine")}
-            inside = ", ".join(f"{name}={text}" for name, text in own.items())
-            name = PREFIX + counted.metric
-            yield Place(f"{name}{{{inside}}}" if inside else name, f"{value:g}")
 
 
 def _router(server: Server) -> Iterator[Finding]:

@@ -157,7 +157,7 @@ def test_any_command_line(line: list[str]) -> None:
 def test_any_text_for_a_command_or_an_environment(text: str) -> None:
     environ_of(text)
     try:
-        split(text)
+        engine_of_command(split(text), Given({}))
     except InputError as error:
         clear(error)
 

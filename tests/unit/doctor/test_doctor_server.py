@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moriio_observed.doctor import prometheus, server
-from moriio_observed.doctor.checks import scrape
+from moriio_observed.doctor.checks import counters, scrape
 from moriio_observed.doctor.checks import server as of_server
 from moriio_observed.doctor.exposition import parse
 from moriio_observed.doctor.findings import Finding, Severity, runbook
@@ -118,16 +118,23 @@ def test_a_barrier_that_is_off_is_critical() -> None:
     assert "barrier-off" in names(looked_at(HEALTHY.replace('"auto"', '"off"')))
 
 
-@pytest.mark.parametrize("counted", of_server.COUNTED, ids=lambda counted: counted.metric)
-def test_each_counter_above_0_is_told_with_its_runbook(counted: of_server.Counted) -> None:
+@pytest.mark.parametrize("counted", counters.COUNTED, ids=lambda counted: counted.metric)
+def test_each_counter_above_0_is_told_with_its_runbook(counted: counters.Counted) -> None:
     inside = "".join(f',{name}="{value}"' for name, value in counted.labels.items())
     page = INFO + f"moriio_{counted.metric}{{{LABELS}{inside}}} 2\n"
     [found] = looked_at(page)
     assert "2 since the server started" in found.what
     assert found.severity is counted.severity
+    assert found.do
     assert found.see == (runbook(counted.alert),)
     assert (ROOT / found.see[0]).exists()
     assert set(counted.labels) <= set(CATALOG[counted.metric].labels)
+
+
+@pytest.mark.parametrize("metric", sorted(counters.CAUGHT))
+def test_what_a_guard_keeps_from_being_answered_is_a_ticket(metric: str) -> None:
+    page = INFO.replace('"report"', '"fail"') + f"moriio_{metric}{{{LABELS}}} 2\n"
+    assert [found.severity for found in looked_at(page)] == [Severity.WARNING]
 
 
 def test_what_a_guard_dealt_with_is_not_told() -> None:
@@ -223,6 +230,11 @@ def test_the_reason_a_prometheus_gives_is_told_without_the_query() -> None:
     with serving(api_v1_query=(503, '{"error": "query timed out"}')) as url:
         stored = prometheus.ask(url, ["moriio_steps_total"])
     assert stored.trouble == f'{url}/api/v1/query answers HTTP 503: {{"error": "query timed out"}}'
+
+
+def test_a_page_of_html_is_no_reason() -> None:
+    with serving(api_v1_query=(502, "<html>gateway</html>")) as url:
+        assert prometheus.ask(url, ["moriio_steps_total"]).trouble.endswith("answers HTTP 502")
 
 
 def test_without_targets_as_in_mimir_the_series_are_looked_at_all_the_same() -> None:
