@@ -20,6 +20,7 @@ from moriio_observed.doctor.versions import GRAPH_MODES, minor_of
 TRANSFER_OPTION = "--kv-transfer-config"
 COMPILATION_OPTION = "--compilation-config"
 _WRAPPED = "kv_transfer_config"
+_EXPORT = re.compile(r"^\s*(export|declare -x) ")
 _OF_INTEREST = re.compile(r"(MORIIO_|VLLM_|OTEL_|NO_PROXY$)")
 
 
@@ -100,10 +101,17 @@ def compilation_of(text: str) -> Mapping[str, Any]:
 
 
 def environ_of(text: str) -> dict[str, str]:
-    """The variables in what ``env`` prints, or in ``/proc/PID/environ``."""
+    """The variables in what ``env`` or ``export -p`` prints, or in ``/proc/PID/environ``.
+
+    Raises:
+        InputError: There are none.
+    """
     lines = text.split("\0") if "\0" in text else text.splitlines()
-    pairs = (line.removeprefix("export ").partition("=") for line in lines)
-    return {name.strip(): value.strip("'\"") for name, equals, value in pairs if equals}
+    pairs = (_EXPORT.sub("", line).partition("=") for line in lines)
+    environ = {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
+    if not environ:
+        raise InputError("--environ: no line is NAME=value, as `env` prints them")
+    return environ
 
 
 def that_matters(environ: Mapping[str, str]) -> dict[str, str]:

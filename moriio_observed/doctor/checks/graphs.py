@@ -24,6 +24,11 @@ _CLOSE = (
 
 def check(engine: Engine) -> Iterator[Finding]:
     """Whether FULL graph steps of a decode engine wait for their reads."""
+    if engine.facts is not None and engine.facts.era is None:
+        for connector in engine.connectors:
+            if connector.reads:
+                yield _no_barrier(engine)
+        return
     mode, whence = engine.graph_mode
     if mode not in GRAPH_MODES:
         yield Finding(
@@ -42,6 +47,21 @@ def check(engine: Engine) -> Iterator[Finding]:
     for connector in engine.connectors:
         if connector.reads and (not connector.is_ours or connector.settings is not None):
             yield _judge(connector)
+
+
+def _no_barrier(engine: Engine) -> Finding:
+    return Finding(
+        "no-barrier",
+        Severity.CRITICAL,
+        f"vLLM {engine.version} waits for no read at all, whatever its CUDA graphs are",
+        (Place("read_mode", "true"), Place("vLLM", str(engine.version))),
+        "Its layer barrier is empty: attention reads KV that may not have landed, and the answer "
+        "is fluent nonsense with HTTP 200, more often the higher the concurrency. That release is "
+        "not supported: do not count on our connector there.",
+        f"Use vLLM {span(SUPPORTED)} with our connector, or WRITE mode.",
+        _SEE[:1],
+        engine.name,
+    )
 
 
 def _judge(connector: Connector) -> Finding:

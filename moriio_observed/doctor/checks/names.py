@@ -31,7 +31,7 @@ def _top(engine: Engine) -> Iterator[Finding]:
     facts = engine.facts
     legacy = facts is None or facts.legacy_keys
     known = CONFIG_KEYS | (LEGACY_CONFIG_KEYS if legacy else frozenset())
-    for key in engine.transfer.keys() - known:
+    for key in sorted(engine.transfer.keys() - known):
         belongs = key in EXTRA_KEYS or key == _OURS
         near = difflib.get_close_matches(key, sorted(known), n=1)
         if belongs:

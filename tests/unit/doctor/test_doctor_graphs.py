@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,24 @@ from tests.unit.doctor.patients import bare, config, engine, matters, only, told
 HOLE = "full-graphs-unprotected"
 
 
-@pytest.mark.parametrize("version", ["0.27.0", "0.28.0", "0.29.0", "0.30.0"])
+@pytest.mark.parametrize("version", ["0.28.0", "0.29.0", "0.30.0"])
 @pytest.mark.parametrize("runner", ["0", "1"])
 def test_bare_vllm_up_to_0_30_leaves_full_steps_unprotected(version: str, runner: str) -> None:
     assert HOLE in matters(engine(bare(), version=version, VLLM_USE_V2_MODEL_RUNNER=runner))
+
+
+@pytest.mark.parametrize("transfer", [bare(), config()], ids=["bare", "ours"])
+@pytest.mark.parametrize("graphs", ["FULL", "NONE"])
+def test_0_27_waits_for_nothing_whatever_the_graphs_are(
+    transfer: dict[str, Any], graphs: str
+) -> None:
+    names = matters(engine(transfer, version="0.27.0", graphs=graphs))
+    assert "no-barrier" in names
+    assert HOLE not in names
+
+
+def test_0_27_in_write_mode_has_no_reads_to_wait_for() -> None:
+    assert "no-barrier" not in matters(engine(bare(read_mode=False), version="0.27.0"))
 
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.32.0"])

@@ -192,7 +192,13 @@ def test_environments_as_env_and_proc_print_them() -> None:
     wanted = {"VLLM_A": "1", "MORIIO_B": "x=y"}
     assert environ_of("VLLM_A=1\nMORIIO_B=x=y\nnothing\n") == wanted
     assert environ_of("VLLM_A=1\0MORIIO_B=x=y\0") == wanted
-    assert environ_of('export VLLM_A="1"\nMORIIO_B=x=y') == wanted
+    assert environ_of('  export VLLM_A="1"\nMORIIO_B=x=y') == wanted
+    assert environ_of('declare -x VLLM_A="1"\ndeclare -x MORIIO_B="x=y"') == wanted
+
+
+def test_a_file_that_is_no_environment_is_one_clear_error() -> None:
+    with pytest.raises(InputError, match="NAME=value"):
+        environ_of("VLLM_A: 1\n")
 
 
 def test_variables_of_a_command_line_win_over_the_environment() -> None:

@@ -155,11 +155,11 @@ def test_any_command_line(line: list[str]) -> None:
 @many
 @given(st.text())
 def test_any_text_for_a_command_or_an_environment(text: str) -> None:
-    environ_of(text)
-    try:
-        engine_of_command(split(text), Given({}))
-    except InputError as error:
-        clear(error)
+    for read in (environ_of, lambda it: engine_of_command(split(it), Given({}))):
+        try:
+            read(text)
+        except InputError as error:
+            clear(error)
 
 
 @many
