@@ -96,17 +96,15 @@ class _Clock:
     def __init__(self) -> None:
         self.now: datetime | None = None
         self.shown = ""
-        self._turns = timedelta()
 
     def see(self, text: str) -> None:
         if text == self.shown:
             return
         try:
             month, day, hour, minute, second = map(int, _NUMBER.findall(text))
-            at = datetime(_YEAR, month, day, hour, minute, second) + self._turns  # noqa: DTZ001
-        except ValueError:  # no such day: not a time, whatever it looked like
+            at = datetime(_YEAR, month, day, hour, minute, second)  # noqa: DTZ001
+            if self.now is not None and self.now > at:
+                at += round((self.now - at) / _YEAR_LONG) * _YEAR_LONG  # the nearest such day
+        except (ValueError, OverflowError):  # no such day: not a time, whatever it looked like
             return
-        if self.now is not None and self.now - at > _YEAR_LONG / 2:
-            self._turns += _YEAR_LONG
-            at += _YEAR_LONG
         self.now, self.shown = at, text

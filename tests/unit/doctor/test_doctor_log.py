@@ -98,6 +98,17 @@ def test_new_years_eve_is_no_end_of_an_incident() -> None:
     assert found.signs == {Kind.LAYER_TIMEOUT: 2}
 
 
+def test_a_log_of_years_keeps_its_order() -> None:
+    days = ("08-12", "12-31", "04-01", "08-12", "12-31", "04-01")
+    log = "".join(at(f"{day} 09:20:44", TIMED_OUT % "a.0") for day in days)
+    assert len(incidents(log)) == len(days)
+
+
+def test_a_clock_that_goes_mad_ends_nothing() -> None:
+    log = "".join(at(f"{day} 09:20:44", "Nothing.") for day in ("12-31", "04-01", "08-12") * 9000)
+    assert len(incidents(log + at("08-12 09:20:45", TIMED_OUT % "a.0"))) == 1
+
+
 def test_a_barrier_that_gave_up_because_a_read_failed_is_a_failed_read() -> None:
     [found] = incidents(
         at("08-12 09:20:44", GAVE_UP % "a.0")
