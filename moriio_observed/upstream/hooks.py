@@ -217,9 +217,10 @@ class Hooks:
     def _collect(self, posting: Posting | None, status: Any, transfer_size_byte: Any) -> None:
         if posting is None:
             raise RuntimeError("vLLM posts reads outside _read_blocks")
+        # First: what the guard has not seen posted it would not wait for.
+        posting.add(status, transfer_size_byte)
         if status.Failed() and "SQ full" in (status.Message() or ""):
             self._send_queue_full.inc()
-        posting.add(status, transfer_size_byte)
 
     def upstream_covers(self, statuses: Any) -> None:
         """Upstream starts a wait for these statuses."""

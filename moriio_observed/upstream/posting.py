@@ -23,9 +23,10 @@ class Posting:
 
     def add(self, status: Any, transfer_size_byte: Any) -> None:
         """One read was posted; its size is in bytes, one number or one for each block."""
+        # First: a read whose size cannot be told must not be taken for none, see `lost`.
+        self.statuses.append(status)
         size = transfer_size_byte if isinstance(transfer_size_byte, int) else None
         self.sizes[id(status)] = sum(transfer_size_byte) if size is None else size
-        self.statuses.append(status)
 
     def reads_in(self, by_layer: Mapping[str, Any]) -> Iterator[tuple[int, str, Any, int]]:
         """Those of upstream's statuses that were posted now, and move anything.
@@ -42,10 +43,15 @@ class Posting:
                     yield layer_index(layer_name, position), layer_name, status, size
 
     def lost(self, found: Iterable[Any]) -> bool:
-        """Whether a read that moves anything and has not failed is not among those found."""
+        """Whether a read that moves anything and has not failed is not among those found.
+
+        Or one of which it is not known what it moves: then whoever has found the others has not
+        found all.
+        """
         known = set(map(id, found))
         return any(
-            self.sizes[id(status)] and id(status) not in known and not status.Failed()
+            id(status) not in self.sizes
+            or (self.sizes[id(status)] and id(status) not in known and not status.Failed())
             for status in self.statuses
         )
 

@@ -195,6 +195,7 @@ class Multi(scripted.Decode):
         self.others = others
         with monkeypatch.context() as patch:
             patch.setattr(scripted, "ScriptedWorker", Worker)
+            # A function that builds one stands for the class, which is only ever called.
             super().__init__(monkeypatch, connector=build)  # type: ignore[arg-type]
         self.worker.session = Landed()
 
