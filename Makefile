@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults incident lint bench mutate
+.PHONY: help setup demo test faults incident lint bench mutate docs
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -14,6 +14,7 @@ help:
 	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          the benchmarks; DEAD=1: a real pair under load whose collector is dead'
+	@echo 'make docs           the documentation as a site, in build/site; SERVE=1 shows it while you write'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
 setup:
@@ -37,7 +38,7 @@ lint: setup
 	$(PYTHON_BIN) -m ruff format --check .
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
-	$(PYTHON_BIN) scripts/metrics_doc.py --check
+	for script in scripts/*_doc.py; do $(PYTHON_BIN) $$script --check || exit 1; done
 	.venv/bin/moriio-observed dashboards check
 	bash -n scripts/setup.sh
 	bash -n .ci/run
@@ -46,6 +47,10 @@ lint: setup
 
 bench: setup
 	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(DEAD)),.dead_collector) $(ARGS)
+
+# tests/unit/docs builds it, too: strictly, once.
+docs: setup
+	$(PYTHON_BIN) -m mkdocs $(if $(filter-out 0,$(SERVE)),serve,build) --strict
 
 mutate: setup
 	$(PYTHON_BIN) -m scripts.mutate $(ARGS)
