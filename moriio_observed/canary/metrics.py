@@ -99,8 +99,8 @@ _INSTRUMENTS = (
         name="probes_total",
         kind=Kind.COUNTER,
         help="Probes by how many were sent at once and by what became of them. match: the recorded"
-        " tokens; sound: not compared token by token, and no sign of degeneration; swapped: begins"
-        " like the known answer to another prompt and not like its own; diverged: other tokens"
+        " tokens; sound: other tokens, which mode degeneration allows, and no sign of it; swapped: goes"
+        " with the known answer to another prompt and not with its own; diverged: other tokens"
         " than recorded; degenerate: a sign of degeneration beyond all recorded answers; outdated:"
         " other tokens than recorded, which the reference engine alone now answers as well; error:"
         " no answer, or none that could be read; busy: not sent, or refused, as the server had"
@@ -124,8 +124,9 @@ _INSTRUMENTS = (
     Instrument(
         name="divergence_tokens",
         kind=Kind.HISTOGRAM,
-        help="How many tokens of an answer were as recorded before the first that was not. Answers"
-        " that match are not in it. 0: the first token is wrong.",
+        help="How many tokens of an answer (words, where the server returns no token ids) were as"
+        " recorded before the first that was not. Answers that match are not in it. 0: the first"
+        " token is another.",
         labels=("concurrency",),
         buckets=POSITION_BUCKETS,
     ),
@@ -174,8 +175,8 @@ _INSTRUMENTS = (
     Instrument(
         name="golden_prompts",
         kind=Kind.GAUGE,
-        help="Prompts whose answer is known for the model that the server serves. 0: the server"
-        " serves another model by that name than was recorded, and no probe is sent.",
+        help="Prompts whose answer is known. 0: the file of golden answers has gone or cannot be read"
+        " since the canary was started, and no probe is sent.",
     ),
     Instrument(
         name="info",
