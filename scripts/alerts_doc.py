@@ -18,21 +18,23 @@ MEANING = re.compile(r"^## Meaning\n\n(.+?[.])(?=\s)", re.MULTILINE | re.DOTALL)
 HEAD = """\
 # Every alert
 
-Written by `scripts/alerts_doc.py` from `alerts/`; change it there. Thresholds and times are those of
-[values.yaml](../alerts/values.yaml), which you can replace. [What pages and why, and how incidents are
-grouped](../alerts/README.md#what-pages). A name leads to its runbook.
+Written by `scripts/alerts_doc.py` from `alerts/`; change it there. A name leads to its runbook.
+Thresholds are those of [values.yaml](../alerts/values.yaml), which you can replace.
+[The rules](../alerts/README.md) says what pages and why, and how incidents are grouped.
 """
 
 SECTIONS = {
-    "page": "\n## Pages\n\nSomebody is being answered from KV that has not landed, or will be in minutes.\n\n",
+    "page": "\n## Pages\n\nGarbage is served, or will be in minutes.\n\n",
     "ticket": "\n## Tickets\n\nFor the working day.\n\n",
 }
 
 
 def page() -> str:
     """Return the page as the rules are now."""
-    head = ("alert", "means", "incident", "kind", "fires after", "goes on for")
-    return HEAD + "".join(text + table(head, _rows(severity)) for severity, text in SECTIONS.items())
+    head = ("alert", "means", "incident", "kind", "fires after", "ends after")
+    return HEAD + "".join(
+        text + table(head, _rows(severity)) for severity, text in SECTIONS.items()
+    )
 
 
 def _rows(severity: str) -> Iterator[tuple[str, ...]]:
@@ -44,9 +46,13 @@ def _rows(severity: str) -> Iterator[tuple[str, ...]]:
                 _meaning(name),
                 f"`{labels['incident']}`",
                 f"`{labels['kind']}`",
-                rule["for"],
-                rule[KEEP_FIRING_FOR],
+                _time(rule.get("for")),
+                _time(rule.get(KEEP_FIRING_FOR)),
             )
+
+
+def _time(given: str | None) -> str:
+    return "at once" if given in (None, "0m") else str(given)
 
 
 def _meaning(alert: str) -> str:

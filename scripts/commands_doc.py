@@ -27,7 +27,9 @@ def commands() -> Iterator[tuple[str, ...]]:
     for command in COMMANDS:
         page = ELSEWHERE.get(command.NAME, f"{command.NAME}.md")
         if not (DOCS / page).exists():
-            raise ValueError(f"moriio-observed {command.NAME} has no page: docs/{page} is not there")
+            raise ValueError(
+                f"moriio-observed {command.NAME} has no page: docs/{page} is not there"
+            )
         yield f"[`moriio-observed {command.NAME}`]({page})", command.SUMMARY
 
 

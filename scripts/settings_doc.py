@@ -1,4 +1,4 @@
-"""Write the table of docs/settings.md from the settings, or with --check say whether it is stale."""
+"""Write the tables of docs/settings.md, or with --check say whether they are stale."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from generated import DOCS, table, write, with_part
+from generated import DOCS, table, with_part, write
 
 from moriio_observed.config import Settings, variable
 
@@ -18,28 +17,40 @@ PAGE = DOCS / "settings.md"
 ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 """One line of a docstring's section "Attributes", with those that go on with it."""
 NOT_SET = "not set"
+HEAD = ("key, and variable", "default", "allowed", "meaning")
 
 
-def settings(owner: type[Any] = Settings, prefix: str = "") -> Iterator[tuple[str, ...]]:
-    """A row for every setting: its key and variable, default, what is allowed, what it means."""
+def tables(owner: type[Any] = Settings, prefix: str = "") -> str:
+    """A table of the settings of `owner`, then one of each group in it."""
     meanings = dict(ATTRIBUTE.findall(inspect.getdoc(owner) or ""))
+    rows, groups = [], []
     for item in fields(owner):
         path = f"{prefix}{item.name}"
         if is_dataclass(item.default_factory):
-            yield from settings(item.default_factory, f"{path}.")
+            summary, _, _ = (inspect.getdoc(item.default_factory) or "").partition("\n")
+            groups.append(f"\n`{path}`: {summary}\n\n{tables(item.default_factory, f'{path}.')}")
         elif rule := item.metadata.get("rule"):
             meaning = " ".join(meanings[item.name].split()).replace("None:", f"{NOT_SET}:")
-            yield f"`{path}`<br>`{variable(path)}`", _shown(item.default), rule.allowed, meaning
+            key = f"`{path}`<br>`{variable(path)}`"
+            rows.append((key, _shown(item.default), rule.allowed, meaning))
+    return table(HEAD, rows) + "".join(groups)
 
 
 def _shown(default: object) -> str:
-    if default is None:
-        return NOT_SET
-    if isinstance(default, tuple):
-        return f"{len(default)} bounds from {default[0]:g} to {default[-1]:g}"
-    return f"`{json.dumps(default)}`"
+    match default:
+        case None:
+            return NOT_SET
+        case (first, *_, last):
+            return f"{len(default)} bounds from {_plain(first)} to {_plain(last)}"
+        case float():
+            return f"`{_plain(default)}`"
+        case _:
+            return f"`{json.dumps(default)}`"
+
+
+def _plain(number: float) -> str:
+    return f"{number:f}".rstrip("0").rstrip(".")
 
 
 if __name__ == "__main__":
-    head = ("key, and variable", "default", "allowed", "meaning")
-    sys.exit(write(PAGE, with_part(PAGE, "settings", table(head, settings()))))
+    sys.exit(write(PAGE, with_part(PAGE, "settings", tables())))

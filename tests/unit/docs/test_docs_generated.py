@@ -84,9 +84,7 @@ def test_a_part_takes_the_place_of_the_one_before_and_leaves_the_rest(tmp_path: 
     whole = tmp_path / "page.md"
     whole.write_text("a\n<!-- x: begin (why) -->\nold\n<!-- x: end -->\nb\n")
     once = with_part(whole, "x", table(["h"], [["new"]]))
-    assert once == (
-        "a\n<!-- x: begin (why) -->\n\n| h |\n| --- |\n| new |\n\n<!-- x: end -->\nb\n"
-    )
+    assert once == ("a\n<!-- x: begin (why) -->\n\n| h |\n| --- |\n| new |\n\n<!-- x: end -->\nb\n")
     whole.write_text(once)
     assert with_part(whole, "x", table(["h"], [["new"]])) == once
 

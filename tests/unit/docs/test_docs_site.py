@@ -75,7 +75,7 @@ def test_nothing_on_it_is_fetched_from_elsewhere(site: Path) -> None:
 
 
 def test_lists_are_lists_to_both_readers_of_markdown(site: Path) -> None:
-    """GitHub takes a list without an empty line before it, or with little indentation; here it is text."""
+    # GitHub sees a list where no empty line is before it, or one in a list that is hardly indented.
     text = re.compile(r"<p>(?:(?!</p>).)*\n\s*(?:[-*]|\d+\.) ", re.DOTALL)
     broken = {name: found[0] for name, page in pages(site).items() if (found := text.search(page))}
     assert broken == {}

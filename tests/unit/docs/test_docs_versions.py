@@ -1,4 +1,4 @@
-"""Each version that we support is named wherever versions are, and what a stranger is told to edit is there."""
+"""Each version we support is named wherever versions are; what the checklist names is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.trees import VERSIONS
 ROOT = Path(__file__).parents[3]
 CHECKLIST = (ROOT / "docs" / "new-version.md").read_text()
 SOURCES = "\n".join(
-    path.read_text() for part in ("moriio_observed", "tests") for path in (ROOT / part).rglob("*.py")
+    path.read_text()
+    for part in ("moriio_observed", "tests")
+    for path in (ROOT / part).rglob("*.py")
 )
 
 
@@ -26,7 +28,9 @@ def test_a_supported_version_is_told(page: str, version: str) -> None:
 
 
 def test_the_extra_takes_the_supported_versions_and_not_the_next() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     [requirement] = extras["vllm"]
     taken = SpecifierSet(requirement.removeprefix("vllm"))
     major, minor, _ = map(int, VERSIONS[-1].split("."))
@@ -36,7 +40,7 @@ def test_the_extra_takes_the_supported_versions_and_not_the_next() -> None:
 
 def code_names() -> list[str]:
     """What the checklist sets in backticks that names something in the code."""
-    return sorted(set(re.findall(r"`(_?[A-Z][A-Z_]{3,}|test_\w+|[A-Z]\w+\.\w+)`", CHECKLIST)))
+    return sorted(set(re.findall(r"`(_?[A-Z][A-Z_]{3,}|test_\w+|[A-Z][a-z]+\.\w+)`", CHECKLIST)))
 
 
 def paths() -> list[str]:
