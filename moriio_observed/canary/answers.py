@@ -44,7 +44,9 @@ def same(one: Answer, other: Answer) -> bool:
 def common(one: Answer, other: Answer) -> int:
     """How many tokens (words, where token ids are missing) two answers begin with alike."""
     pairs = zip(*units(one, other), strict=False)
-    return next((n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), _shorter(one, other))
+    return next(
+        (n for n, (mine, theirs) in enumerate(pairs) if mine != theirs), _shorter(one, other)
+    )
 
 
 def from_completion(completion: dict[str, Any]) -> Answer:

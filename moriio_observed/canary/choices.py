@@ -84,8 +84,8 @@ def check_fit(golden: Golden, concurrencies: Sequence[int], model: str) -> None:
     """
     if golden.model != model:
         raise CanaryError(
-            f"the golden answers are {shown(golden.model)}'s, and {shown(model)} is asked: record"
-            " them anew"
+            f"the golden answers are those of {shown(golden.model)}, and {shown(model)} is asked:"
+            " record them anew"
         )
     most = max(concurrencies)
     if most > len(golden.known):

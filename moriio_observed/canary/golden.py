@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def write(golden: Golden, path: Path) -> None:
     fresh = path.with_name(f"{path.name}.new")
     try:
         fresh.write_text(to_json(golden))
-        os.replace(fresh, path)
+        fresh.replace(path)
     except OSError as error:
         raise CanaryError(f"--golden {shown(str(path))} cannot be written: {error}") from None
 

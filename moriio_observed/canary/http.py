@@ -8,7 +8,7 @@ from typing import Any, Self
 import httpx
 
 from moriio_observed import __version__
-from moriio_observed.canary.errors import BusyError, NoAnswerError, WrongModelError
+from moriio_observed.canary.errors import BusyError, CanaryError, NoAnswerError, WrongModelError
 from moriio_observed.config import shown
 
 ENOUGH_TO_DO = frozenset({httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE})
@@ -23,11 +23,16 @@ class Http:
     Args:
         timeout_s: How long one request may take to be answered, seconds.
         api_key: Sent as a bearer token; None: nothing.
+
+    Raises:
+        CanaryError: That is no key that can be sent.
     """
 
     def __init__(self, timeout_s: float, api_key: str | None = None) -> None:
         headers = {"User-Agent": f"moriio-observed-canary/{__version__}"}
         if api_key:
+            if not (api_key.isascii() and api_key.isprintable()):
+                raise CanaryError("the API key must be printable ASCII on one line")
             headers["Authorization"] = f"Bearer {api_key}"
         self._client = httpx.Client(
             headers=headers,
@@ -53,7 +58,7 @@ class Http:
         page = f"{url}/v1/completions"
         try:
             response = self._client.post(page, json=body, headers={"X-Request-Id": request_id})
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoAnswerError(f"{url} does not answer: {_reason(error)}") from None
         if response.status_code in ENOUGH_TO_DO:
             raise BusyError(f"{url} is busy: HTTP {response.status_code}{_said(response)}")
@@ -75,12 +80,12 @@ class Http:
         """What a page says; None where it cannot be had."""
         try:
             response = self._client.get(url, timeout=PAGE_TIMEOUT_S)
-        except httpx.HTTPError:
+        except (httpx.HTTPError, httpx.InvalidURL):
             return None
         return response.text if response.is_success else None
 
 
-def _reason(error: httpx.HTTPError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, httpx.ConnectTimeout):
         return "no connection in time"
     if isinstance(error, httpx.TimeoutException):

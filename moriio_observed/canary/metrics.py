@@ -99,8 +99,8 @@ _INSTRUMENTS = (
         name="probes_total",
         kind=Kind.COUNTER,
         help="Probes by how many were sent at once and by what became of them. match: the recorded"
-        " tokens; sound: other tokens, which mode degeneration allows, and no sign of it; swapped: goes"
-        " with the known answer to another prompt and not with its own; diverged: other tokens"
+        " tokens; sound: other tokens, as mode degeneration allows, without its signs; swapped:"
+        " goes with the known answer to another prompt and not with its own; diverged: other tokens"
         " than recorded; degenerate: a sign of degeneration beyond all recorded answers; outdated:"
         " other tokens than recorded, which the reference engine alone now answers as well; error:"
         " no answer, or none that could be read; busy: not sent, or refused, as the server had"
@@ -175,8 +175,8 @@ _INSTRUMENTS = (
     Instrument(
         name="golden_prompts",
         kind=Kind.GAUGE,
-        help="Prompts whose answer is known. 0: the file of golden answers has gone or cannot be read"
-        " since the canary was started, and no probe is sent.",
+        help="Prompts whose answer is known. 0: the file of golden answers has gone, or can no"
+        " longer be used, and no probe is sent.",
     ),
     Instrument(
         name="info",
@@ -207,7 +207,9 @@ def label_sets(instrument: Instrument, concurrencies: Sequence[int]) -> Iterator
     if instrument.name == "info":
         return
     values = (
-        tuple(map(str, concurrencies)) if label == "concurrency" else _CLOSED[instrument.name, label]
+        tuple(map(str, concurrencies))
+        if label == "concurrency"
+        else _CLOSED[instrument.name, label]
         for label in instrument.labels
     )
     yield from itertools.product(*values)

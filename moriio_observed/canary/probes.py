@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from moriio_observed.canary.answers import Answer, common
 from moriio_observed.canary.at_once import at_once
@@ -13,7 +14,7 @@ from moriio_observed.canary.degeneration import Limits
 from moriio_observed.canary.errors import BusyError, NoAnswerError
 from moriio_observed.canary.golden import Golden, Known
 from moriio_observed.canary.metrics import Mode, Result, Sign
-from moriio_observed.canary.targets import ID_PREFIX, Question, Target, new_probe
+from moriio_observed.canary.targets import Question, Target, new_probe
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,13 @@ class Reply:
     """What came back for one question.
 
     Attributes:
-        request_id: Is in the id by which the servers know the request.
+        probe_id: Stands in the id by which the servers know the request.
         answer: The answer; None: there is none.
         seconds: How long it took.
         error: Why there is no answer.
     """
 
-    request_id: str
+    probe_id: str
     answer: Answer | None
     seconds: float
     error: NoAnswerError | None = None
@@ -41,7 +42,7 @@ class Probe:
         prompt: Which of the golden prompts it sent, counted from 0.
         concurrency: How many were sent at once.
         result: What became of it.
-        request_id: Is in the id by which the servers know the request; empty: it was not sent.
+        probe_id: Stands in the id by which the servers know the request; empty: it was not sent.
         seconds: How long the answer took; None without one.
         divergence: How many tokens were as recorded before the first that was not; None where the
             answer matches, or is missing.
@@ -54,7 +55,7 @@ class Probe:
     prompt: int
     concurrency: int
     result: Result
-    request_id: str = ""
+    probe_id: str = ""
     seconds: float | None = None
     divergence: int | None = None
     logprob_difference: float | None = None
@@ -65,17 +66,17 @@ class Probe:
 
 def ask_at_once(target: Target, questions: Sequence[Question]) -> list[Reply]:
     """Ask several questions at the same time; a failure is a reply without an answer."""
-    return at_once([lambda question=question: _reply(target, question) for question in questions])
+    return at_once([partial(_reply, target, question) for question in questions])
 
 
 def _reply(target: Target, question: Question) -> Reply:
-    probe = new_probe()
+    probe_id = new_probe()
     began = time.monotonic()
     try:
-        answer = target.ask(question, probe)
+        answer = target.ask(question, probe_id)
     except NoAnswerError as error:
-        return Reply(ID_PREFIX + probe, None, time.monotonic() - began, error)
-    return Reply(ID_PREFIX + probe, answer, time.monotonic() - began)
+        return Reply(probe_id, None, time.monotonic() - began, error)
+    return Reply(probe_id, answer, time.monotonic() - began)
 
 
 class Judge:
@@ -102,7 +103,7 @@ class Judge:
         if reply.answer is None:
             busy = isinstance(reply.error, BusyError)
             result = Result.BUSY if busy else Result.ERROR
-            return Probe(prompt, concurrency, result, reply.request_id, error=str(reply.error))
+            return Probe(prompt, concurrency, result, reply.probe_id, error=str(reply.error))
         answer, known = reply.answer, self._known[prompt].answer
         signs = self._limits.signs(answer)
         result = judge(answer, known, self._others(self._known[prompt]), signs, self._mode)
@@ -110,7 +111,7 @@ class Judge:
             prompt,
             concurrency,
             result,
-            reply.request_id,
+            reply.probe_id,
             reply.seconds,
             divergence=None if result is Result.MATCH else common(answer, known),
             logprob_difference=logprob_difference(answer, known),

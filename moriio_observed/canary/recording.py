@@ -37,6 +37,11 @@ class Recording:
     keep: int
     mode: Mode
 
+    @property
+    def needed(self) -> int:
+        """So many prompts there must be, or neighbouring probes could not all be different."""
+        return 2 * max(self.concurrencies)
+
 
 def record(
     recording: Recording,
@@ -112,7 +117,7 @@ def _distinct(kept: dict[str, Answer]) -> list[Known]:
 
 
 def _check(recording: Recording, asked: int, agreeing: int, distinct: int) -> None:
-    needed = max(recording.concurrencies) * 2
+    needed = recording.needed
     if agreeing < needed:
         raise CanaryError(
             f"only {agreeing} of {asked} prompts were answered the same each time, and {needed} are"

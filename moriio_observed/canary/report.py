@@ -67,7 +67,7 @@ def _sentence(probe: Probe) -> str:
     signs = f", signs of degeneration: {', '.join(probe.signs)}" if probe.signs else ""
     return (
         f"{probe.result}: prompt {probe.prompt}, {probe.concurrency} at once,"
-        f" {probe.divergence} tokens as recorded{signs}; request {probe.request_id}"
+        f" {probe.divergence} tokens as recorded{signs}; {probe.probe_id}"
     )
 
 

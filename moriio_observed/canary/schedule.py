@@ -31,5 +31,5 @@ class Schedule:
             answered: Whether the last round was let in and got answers.
         """
         self._put_off = 0 if answered else self._put_off + 1
-        factor = min(2**self._put_off, LONGEST_FACTOR)
+        factor = min(1 << self._put_off, LONGEST_FACTOR)
         return self.interval_s * factor * self.draw.uniform(1 - self.jitter, 1 + self.jitter)

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +134,11 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
         ("--seed", 1, "what the prompts are drawn from"),
     ):
         parser.add_argument(
-            option, type=_count, default=default, metavar="N", help=f"{about} (default: {default})"
+            option,
+            type=_whole(1),
+            default=default,
+            metavar="N",
+            help=f"{about} (default: {default})",
         )
     parser.add_argument(
         "--words",
@@ -156,7 +160,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-waiting",
-        type=_count,
+        type=_whole(0),
         default=8,
         metavar="N",
         help="no probe is sent while more requests wait in an engine (default: 8)",
@@ -195,6 +199,11 @@ def _record(arguments: argparse.Namespace, http: Http) -> int:
         keep=arguments.prompts,
         mode=Mode(arguments.mode or Mode.EXACT),
     )
+    if arguments.prompts < recording.needed:
+        raise CanaryError(
+            f"--prompts = {arguments.prompts}: must be {recording.needed} at least, twice the"
+            " highest --concurrency"
+        )
     words = prompts.read_words(arguments.words) if arguments.words else prompts.WORDS
     tried = prompts.make(
         arguments.seed, arguments.prompts * CANDIDATES, arguments.prompt_words, words
@@ -236,11 +245,12 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     model = arguments.model or first.model
     concurrencies = arguments.concurrency or first.concurrencies
     mode = Mode(arguments.mode or first.mode)
+    max_waiting: int = arguments.max_waiting
     choice = _choice(arguments)
     target, reference = choice.target(http), choice.alone(http)
 
     def is_busy() -> bool:
-        return waiting(http, target.metrics_pages) > arguments.max_waiting
+        return waiting(http, target.metrics_pages) > max_waiting
 
     def prober(golden: golden_file.Golden) -> Prober:
         asked = replace(golden, model=arguments.model or golden.model)
@@ -305,15 +315,18 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number above 0")
-    return value
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from {least} on")
+        return value
+
+    return parse
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_count(part) for part in text.split(",")}))
+    return tuple(sorted({_whole(1)(part) for part in text.split(",")}))

@@ -63,7 +63,7 @@ def test_salad_is_noticed_within_two_rounds_and_its_requests_are_named(
     running.client.ask(prompts(77, 1), max_tokens=1)
     assert RoundResult.WRONG in {done.result for done in rounds}
     wrong = [
-        probe.request_id.removeprefix("moriio-canary-")
+        probe.probe_id
         for done in rounds
         for probe in done.probes
         if probe.result in (Result.DIVERGED, Result.SWAPPED)

@@ -20,6 +20,9 @@ from moriio_observed.canary.prompts import WORDS
 MODEL = "m"
 PREFILLED = {"do_remote_prefill": True, "remote_block_ids": [1, 2], "remote_engine_id": "p"}
 
+POLL_S = 0.01
+"""How often a server looks whether it is to end."""
+
 Tokens = list[int]
 
 
@@ -59,8 +62,8 @@ class ModelServer:
     Attributes:
         url: Where it listens.
         answer: Tokens for a prompt.
-        status: Refuses every completion with it; 0: answers.
-        refuses_at: Only if so many requests are there at once.
+        status: Refuses completions with it; 0: answers.
+        patience: How many it answers all the same before it does.
         page: What it returns instead of a completion; empty: a completion.
         token_ids: Whether it returns them.
         logprob: The first token's; None: it returns none.
@@ -75,7 +78,7 @@ class ModelServer:
     url: str = ""
     answer: Callable[[str], Tokens] = right
     status: int = 0
-    refuses_at: int = 1
+    patience: int = 0
     page: str = ""
     token_ids: bool = True
     logprob: float | None = -0.5
@@ -102,15 +105,14 @@ class ModelServer:
         return answer
 
     @contextmanager
-    def serving_one(self) -> Iterator[int]:
-        """While one request is there: how many there are."""
+    def serving_one(self) -> Iterator[None]:
+        """While one request is there."""
         with self._company:
             self._there += 1
             self.most = max(self.most, self._there)
             self._company.notify_all()
-            there = self._there
         try:
-            yield there
+            yield
         finally:
             with self._lock:
                 self._there -= 1
@@ -122,7 +124,7 @@ def serving(**behaviour: Any) -> Iterator[ModelServer]:
     server = ModelServer(**behaviour)
     listening = _Listening(("127.0.0.1", 0), _handler(server))
     server.url = f"http://127.0.0.1:{listening.server_port}"
-    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread = threading.Thread(target=listening.serve_forever, args=(POLL_S,), daemon=True)
     thread.start()
     try:
         yield server
@@ -152,8 +154,8 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             server.asked.append(body)
             server.ids.append(self.headers["X-Request-Id"])
             server.headers = dict(self.headers)
-            with server.serving_one() as there:
-                self.send(*_response(server, body, there))
+            with server.serving_one():
+                self.send(*_response(server, body))
 
         def send(self, status: int, text: str) -> None:
             data = text.encode()
@@ -168,11 +170,11 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _response(server: ModelServer, body: dict[str, Any], there: int) -> tuple[int, str]:
+def _response(server: ModelServer, body: dict[str, Any]) -> tuple[int, str]:
     if body["model"] != MODEL:
         error = {"message": f"The model `{body['model']}` does not exist.", "code": 404}
         return 404, json.dumps({"error": error})
-    if server.status and there >= server.refuses_at:
+    if server.status and len(server.asked) > server.patience:
         return server.status, json.dumps({"error": {"message": "not now"}})
     return 200, server.page or json.dumps(_completion(server, body))
 

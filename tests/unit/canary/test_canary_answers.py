@@ -13,9 +13,11 @@ from moriio_observed.canary.errors import NoAnswerError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["choices", "text", "token_ids", "logprobs", "token_logprobs"]), inner
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "text", "token_ids", "logprobs", "token_logprobs"]), inner
+        )
     ),
 )
 
@@ -80,7 +82,7 @@ def test_where_one_has_no_token_ids_the_text_decides() -> None:
         (Answer("", (1, 2)), Answer("", (1, 2, 4)), 2),
         (Answer("", (9,)), Answer("", (1,)), 0),
         (Answer("a b c"), Answer("a b d"), 2),
-        (Answer("a b", (1, 2)), Answer("a b")  , 2),
+        (Answer("a b", (1, 2)), Answer("a b"), 2),
         (Answer(""), Answer("a"), 0),
     ],
 )

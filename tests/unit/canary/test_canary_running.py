@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,17 +18,11 @@ from moriio_observed.canary.rounds import Prober
 from moriio_observed.canary.running import Canary
 from moriio_observed.canary.schedule import LONGEST_FACTOR, Schedule
 from tests.unit.canary.known import golden
-from tests.unit.canary.model_server import MODEL, ModelServer, salad, serving
+from tests.unit.canary.model_server import MODEL, ModelServer, salad
 from tests.unit.canary.test_canary_metrics import samples
 
 SWEEP = (1, 4)
 Value = Callable[..., float]
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture
@@ -52,15 +46,13 @@ def value(metrics: CanaryMetrics) -> Value:
 
 
 @pytest.fixture
-def canary(path: Path, server: ModelServer, metrics: CanaryMetrics) -> Iterator[Canary]:
-    with Http(20) as http:
+def canary(path: Path, http: Http, server: ModelServer, metrics: CanaryMetrics) -> Canary:
+    def prober(fresh: Golden) -> Prober:
+        check_fit(fresh, SWEEP, MODEL)
+        target = Choice(url=server.url).target(http)
+        return Prober(fresh, target, mode=Mode.EXACT, concurrencies=SWEEP)
 
-        def prober(fresh: Golden) -> Prober:
-            check_fit(fresh, SWEEP, MODEL)
-            target = Choice(url=server.url).target(http)
-            return Prober(fresh, target, mode=Mode.EXACT, concurrencies=SWEEP)
-
-        yield Canary(path, prober, metrics)
+    return Canary(path, prober, metrics)
 
 
 def test_a_right_round_is_a_success(canary: Canary, value: Value) -> None:
@@ -89,17 +81,13 @@ def test_a_wrong_round_is_a_round_and_no_success(
     assert value("last_success_timestamp_seconds") == 0
 
 
-def test_signs_are_counted_in_both_modes(
-    canary: Canary, server: ModelServer, value: Value
-) -> None:
+def test_signs_are_counted_in_both_modes(canary: Canary, server: ModelServer, value: Value) -> None:
     server.answer = lambda _: [1] * 32
     canary.round()
     assert value("signs_total", sign="loop") == 5
 
 
-def test_how_many_answers_are_known_is_shown_from_the_start(
-    canary: Canary, value: Value
-) -> None:
+def test_how_many_answers_are_known_is_shown_from_the_start(canary: Canary, value: Value) -> None:
     assert value("golden_prompts") == 16
 
 
@@ -135,7 +123,7 @@ def test_answers_of_another_model_are_not_used(
     canary: Canary, path: Path, server: ModelServer, value: Value
 ) -> None:
     write(golden(model="other"), path)
-    assert "golden answers are 'other's" in str(canary.round().trouble)
+    assert "golden answers are those of 'other'" in str(canary.round().trouble)
     assert server.asked == []
     assert value("golden_prompts") == 0
 
@@ -147,7 +135,7 @@ def test_it_does_not_begin_without_golden_answers(tmp_path: Path, metrics: Canar
 
 @pytest.fixture
 def schedule() -> Schedule:
-    return Schedule(60, 0.2, random.Random(1))
+    return Schedule(60, 0.2, Random(1))  # noqa: S311 - a repeatable test
 
 
 def test_pauses_vary_about_the_interval(schedule: Schedule) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,18 +20,6 @@ QUESTION = Question(MODEL, "a prompt", 4)
 PROBE = "0123456789abcdef" * 2
 
 
-@pytest.fixture
-def http() -> Iterator[Http]:
-    with Http(timeout_s=20) as http:
-        yield http
-
-
-@pytest.fixture
-def server() -> Iterator[ModelServer]:
-    with serving() as server:
-        yield server
-
-
 def single(http: Http, server: ModelServer) -> Target:
     return Choice(url=server.url).target(http)
 
@@ -42,9 +29,7 @@ def test_an_answer_comes_with_its_tokens_and_logprob(http: Http, server: ModelSe
     assert single(http, server).ask(QUESTION, PROBE) == expected
 
 
-def test_it_asks_greedily_for_so_many_tokens_and_their_ids(
-    http: Http, server: ModelServer
-) -> None:
+def test_it_asks_greedily_for_so_many_tokens_and_their_ids(http: Http, server: ModelServer) -> None:
     single(http, server).ask(QUESTION, PROBE)
     [body] = server.asked
     assert body["temperature"] == 0
@@ -232,13 +217,13 @@ def test_an_address_of_moriio_that_is_none_is_named(http: Http) -> None:
 
 
 def test_golden_answers_of_another_model_do_not_fit() -> None:
-    with pytest.raises(CanaryError, match="golden answers are 'm's, and 'other' is asked"):
+    with pytest.raises(CanaryError, match="golden answers are those of 'm', and 'other' is asked"):
         check_fit(golden(), (1,), "other")
 
 
 def test_no_more_different_prompts_at_once_than_there_are() -> None:
     check_fit(golden(4), (1, 4), MODEL)
-    with pytest.raises(CanaryError, match="5 different prompts at once, .* answers to 4"):
+    with pytest.raises(CanaryError, match=r"5 different prompts at once, .* answers to 4"):
         check_fit(golden(4), (1, 5), MODEL)
 
 
