@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from moriio_observed.doctor.exposition import NotMetricsError
 from moriio_observed.doctor.read import Unreachable, page
@@ -45,20 +46,19 @@ class Board:
             Asker(partial(alerts.ask, prometheus, timeout_s), clock) if prometheus else None
         )
 
+        self._everybody: list[Asker[Any]] = [*self._askers.values()]
+        if self._alerts_asker:
+            self._everybody.append(self._alerts_asker)
+
     def begin(self) -> None:
         """Ask everybody who does not owe an answer."""
-        for asker in self._askers.values():
+        for asker in self._everybody:
             asker.begin()
-        if self._alerts_asker:
-            self._alerts_asker.begin()
 
     @property
     def settled(self) -> bool:
         """Whether everybody has answered, or taken too long."""
-        others = [self._alerts_asker] if self._alerts_asker else []
-        return all(
-            not asker.busy or self._late(asker) for asker in (*self._askers.values(), *others)
-        )
+        return all(not asker.busy or self._late(asker) for asker in self._everybody)
 
     def collect(self) -> bool:
         """Take the answers that have come.
@@ -93,7 +93,7 @@ class Board:
         self._alerts = self._alerts_asker.answer() or self._alerts
         return self._alerts != known
 
-    def _late(self, asker: Asker[Snapshot | str] | Asker[Alerts]) -> str | None:
+    def _late(self, asker: Asker[Any]) -> str | None:
         if asker.waited_s < self._timeout_s:
             return None
         return f"has not answered for {asker.waited_s:.0f} s"

@@ -1,6 +1,7 @@
 """A picture as lines of a terminal.
 
-What others have written, such as label values, is never taken as markup and cannot steer the terminal.
+What others have written, such as label values, is never taken as markup and cannot steer the
+terminal.
 """
 
 from __future__ import annotations
@@ -219,11 +220,8 @@ def _figures(engine: Engine) -> Iterator[tuple[str, str]]:
         yield "waits", f"{told or 'none'} (in {seconds(engine.seconds)})"
     reads = engine.reads
     yield "reads", _shares(reads)
-    yield (
-        "",
-        f"{number(engine.in_flight)} in flight, the oldest for {seconds(engine.oldest_s)} "
-        f"of {seconds(engine.deadline_s)}",
-    )
+    oldest = f"{seconds(engine.oldest_s)} of {seconds(engine.deadline_s)}"
+    yield "", f"{number(engine.in_flight)} in flight, the oldest for {oldest}"
     if len(engine.ranks) > 1:
         yield "ranks", _ranks(engine)
 

@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from moriio_observed.demo.metrics import Scrape
 from moriio_observed.telemetry.catalog import CERTAINTIES, PREFIX, SITES
 from moriio_observed.top.history import History
-from moriio_observed.top.snapshot import RUNNING, Key, by
+from moriio_observed.top.snapshot import RUNNING, Key, Series
 
 PEERS = 3
 RANK_SLOW_FACTOR = 3.0
@@ -136,8 +135,8 @@ class Look:
         seconds: The time between them; likewise.
     """
 
-    now: Scrape
-    gained: Scrape | None
+    now: Series
+    gained: Series | None
     seconds: float | None
 
     def counted(self, name: str, **labels: str) -> Counted:
@@ -147,16 +146,16 @@ class Look:
 
     def counted_by(self, name: str, label: str, **where: str) -> dict[str, Counted]:
         """What a counter says for each value of a label that it has ever counted."""
-        gained = by(self.gained, PREFIX + name, label, **where) if self.gained else None
+        gained = self.gained.by(PREFIX + name, label, **where) if self.gained else None
         return {
             text: self._counted(None if gained is None else gained.get(text, 0.0), total)
-            for text, total in sorted(by(self.now, PREFIX + name, label, **where).items())
+            for text, total in sorted(self.now.by(PREFIX + name, label, **where).items())
             if total > 0
         }
 
     def gauge(self, name: str) -> list[float]:
         """What a gauge says: one value for each of its series."""
-        return [value for (sample, _), value in self.now.samples.items() if sample == name]
+        return self.now.values(PREFIX + name)
 
     def _counted(self, gained: float | None, total: float) -> Counted:
         if gained is None or not self.seconds:
@@ -178,7 +177,7 @@ def engine(key: Key, look: Look, history: History, now: float) -> Engine:
     return Engine(
         key=key,
         info=next(
-            (dict(labels) for name, labels in look.now.samples if name == _INFO),
+            (dict(labels) for _, labels in look.now.named(_INFO).samples),
             {},
         ),
         seconds=look.seconds,
@@ -200,18 +199,18 @@ def engine(key: Key, look: Look, history: History, now: float) -> Engine:
             what: look.counted(f"reads_{what}_total")
             for what in ("posted", "landed", "failed", "aborted")
         },
-        in_flight=_all(sum, gauge(f"{PREFIX}reads_in_flight")),
-        oldest_s=_all(max, gauge(f"{PREFIX}oldest_read_age_seconds")),
+        in_flight=_all(sum, gauge("reads_in_flight")),
+        oldest_s=_all(max, gauge("oldest_read_age_seconds")),
         deadline_s=_deadline(look),
         ranks=_ranks(look),
-        held=_all(sum, gauge(f"{PREFIX}deferred_sends")),
+        held=_all(sum, gauge("deferred_sends")),
         released=look.counted("releases_total"),
-        running=_all(sum, gauge(RUNNING)),
+        running=_all(sum, look.now.values(RUNNING)),
         quiet_s=now - history.stepped_at.get(key, now),
     )
 
 
-def _waits(gained: Scrape) -> dict[str, Waits]:
+def _waits(gained: Series) -> dict[str, Waits]:
     sites = {ALL_SITES: {}, **{site: {"site": site} for site in SITES}}
     return {
         name: Waits(
@@ -228,17 +227,17 @@ def _deadline(look: Look) -> float | None:
     known = [
         value
         for name in ("transfer_timeout_seconds", "recv_abort_timeout_seconds")
-        for value in look.gauge(PREFIX + name)
+        for value in look.gauge(name)
         if value > 0 and math.isfinite(value)
     ]
     return min(known, default=None)
 
 
 def _ranks(look: Look) -> dict[str, Rank]:
-    oldest = by(look.now, f"{PREFIX}oldest_read_age_seconds", "tp_rank")
-    gained = look.gained or Scrape({})
-    times = by(gained, f"{_BLOCKED}_sum", "tp_rank")
-    counts = by(gained, f"{_BLOCKED}_count", "tp_rank")
+    oldest = look.now.by(f"{PREFIX}oldest_read_age_seconds", "tp_rank")
+    gained = look.gained or Series()
+    times = gained.by(f"{_BLOCKED}_sum", "tp_rank")
+    counts = gained.by(f"{_BLOCKED}_count", "tp_rank")
     means = {rank: times.get(rank, 0.0) / count for rank, count in counts.items() if count > 0}
     median = statistics.median(means.values()) if len(means) >= PEERS else math.inf
     return {

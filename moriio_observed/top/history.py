@@ -68,8 +68,6 @@ class History:
     def _stepped(self, snapshot: Snapshot) -> dict[Key, float]:
         before = self.latest.scrape if self.latest else Scrape({})
         return {
-            key: snapshot.at
-            if gained.total(STEPS) > 0
-            else self.stepped_at.get(key, snapshot.at)
+            key: snapshot.at if gained.total(STEPS) > 0 else self.stepped_at.get(key, snapshot.at)
             for key, gained in of_engines(change(before, snapshot.scrape)).items()
         }

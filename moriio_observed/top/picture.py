@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from moriio_observed.demo.metrics import Scrape
 from moriio_observed.doctor.findings import Severity
 from moriio_observed.top.alerts import Alerts
 from moriio_observed.top.engine import ALL_SITES, Engine, Look, engine
 from moriio_observed.top.history import History
 from moriio_observed.top.signs import Sign, signs, standing
-from moriio_observed.top.snapshot import of_engines
+from moriio_observed.top.snapshot import Series, of_engines
 
 
 class State(enum.IntEnum):
@@ -94,12 +93,12 @@ def _rows(history: History, now: float) -> Iterator[Row]:
         return
     engines = of_engines(history.latest.scrape)
     if not engines:
-        why = " ".join(sign.what for sign in standing(history.latest.scrape))
+        why = " ".join(sign.what for sign in standing(Series(history.latest.scrape)))
         yield Row(history.url, name, State.UNOBSERVED, why)
     gained = of_engines(history.gained) if history.gained else None
     before = of_engines(history.earlier.scrape) if history.earlier else {}
     for key, series in engines.items():
-        added = None if gained is None else gained.get(key, Scrape({}))
+        added = None if gained is None else gained.get(key, Series())
         look = Look(series, added, history.seconds)
         figures = engine(key, look, history, now)
         found = signs(figures, look, before.get(key))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from moriio_observed.demo.metrics import Scrape
 from moriio_observed.doctor.checks import server as doctors
 from moriio_observed.doctor.checks.counters import CAUGHT, COUNTED
 from moriio_observed.doctor.exposition import Page
@@ -13,7 +12,7 @@ from moriio_observed.doctor.findings import Severity, runbook
 from moriio_observed.doctor.server import Server
 from moriio_observed.telemetry.catalog import PREFIX
 from moriio_observed.top.engine import Engine, Look
-from moriio_observed.top.snapshot import cumulative
+from moriio_observed.top.snapshot import Series, cumulative
 from moriio_observed.top.words import number, seconds
 
 STUCK_SHARE = 0.5
@@ -41,7 +40,7 @@ class Sign:
     see: str = ""
 
 
-def signs(engine: Engine, look: Look, before: Scrape | None) -> list[Sign]:
+def signs(engine: Engine, look: Look, before: Series | None) -> list[Sign]:
     """What is wrong with an engine, worst first.
 
     Args:
@@ -60,13 +59,14 @@ def signs(engine: Engine, look: Look, before: Scrape | None) -> list[Sign]:
     return sorted(found, key=lambda sign: -sign.severity)
 
 
-def standing(now: Scrape) -> Iterator[Sign]:
+def standing(now: Series) -> Iterator[Sign]:
     """What is wrong with how a server was started, by what the doctor finds in its gauges."""
     # Of the counters only those that tell whether its requests read: the rest is over, or below.
     samples = tuple(
         (name, dict(labels), value)
-        for (name, labels), value in now.samples.items()
+        for name in now.names
         if not cumulative(name) or name in _STEADY
+        for (_, labels), value in now.named(name).samples.items()
     )
     for finding in doctors.check(Server("", Page(samples)), ()):
         see = finding.see[0] if finding.see else ""
@@ -108,7 +108,7 @@ def _counters(engine: Engine, look: Look) -> Iterator[Sign]:
             )
 
 
-def _reads(engine: Engine, look: Look, before: Scrape | None) -> Iterator[Sign]:
+def _reads(engine: Engine, look: Look, before: Series | None) -> Iterator[Sign]:
     if engine.oldest_s is None or engine.deadline_s is None or before is None:
         return
     # An idle engine's gauges stand still: only an age that changes is now.
@@ -128,8 +128,8 @@ def _stalled(engine: Engine) -> Iterator[Sign]:
     if reads and (engine.running or 0) > 0 and engine.quiet_s >= STALL_S:
         yield Sign(
             Severity.CRITICAL if engine.quiet_s >= STALLED_S else Severity.WARNING,
-            f"no forward step for {seconds(engine.quiet_s)}, with {number(engine.running)} requests "
-            "running",
+            f"no forward step for {seconds(engine.quiet_s)}, with {number(engine.running)} "
+            "requests running",
             runbook("MoriioStepStalled"),
         )
 

@@ -61,29 +61,61 @@ def cumulative(name: str) -> bool:
     return name.endswith(_CUMULATIVE)
 
 
-def of_engines(scrape: Scrape) -> dict[Key, Scrape]:
+class Series:
+    """Series by name: a picture asks for many names, and a page has hundreds."""
+
+    def __init__(self, scrape: Scrape | None = None) -> None:
+        self._named: dict[str, dict[tuple[str, Labels], float]] = {}
+        for (name, labels), value in scrape.samples.items() if scrape else ():
+            self.add(name, labels, value)
+
+    def add(self, name: str, labels: Labels, value: float) -> None:
+        """One more."""
+        self._named.setdefault(name, {})[name, labels] = value
+
+    def named(self, name: str) -> Scrape:
+        """Those of a name."""
+        return Scrape(self._named.get(name, {}))
+
+    @property
+    def names(self) -> list[str]:
+        """The names there are."""
+        return list(self._named)
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of those of a name that have these labels; 0 when there are none."""
+        return self.named(name).total(name, **labels)
+
+    def values(self, name: str) -> list[float]:
+        """The value of each of a name."""
+        return list(self.named(name).samples.values())
+
+    def quantile(self, name: str, q: float, **labels: str) -> float | None:
+        """A quantile of a histogram over those that have these labels; None without a value."""
+        return self.named(f"{name}_bucket").quantile(name, q, **labels)
+
+    def by(self, name: str, label: str, **where: str) -> dict[str, float]:
+        """The sums of a name's for each value of a label; those without it have ``""``."""
+        sums: dict[str, float] = {}
+        for (_, labels), value in self.named(name).samples.items():
+            if where.items() <= labels:
+                text = dict(labels).get(label, "")
+                sums[text] = sums.get(text, 0.0) + value
+        return sums
+
+
+def of_engines(scrape: Scrape) -> dict[Key, Series]:
     """The series of each engine that has some of ours."""
-    parts: dict[Key, dict[tuple[str, Labels], float]] = {}
+    parts: dict[Key, Series] = {}
     for (name, labels), value in scrape.samples.items():
         carried = dict(labels)
         key = Key(carried.get("model_name", ""), carried.get("engine", ""))
-        parts.setdefault(key, {})[name, labels] = value
+        parts.setdefault(key, Series()).add(name, labels, value)
     return {
-        key: Scrape(samples)
-        for key, samples in sorted(parts.items())
-        if any(name.startswith(PREFIX) for name, _ in samples)
+        key: series
+        for key, series in sorted(parts.items())
+        if any(name.startswith(PREFIX) for name in series.names)
     }
-
-
-def by(scrape: Scrape, name: str, label: str, **where: str) -> dict[str, float]:
-    """The sums of a name's series for each value of a label; series without it have ``""``."""
-    wanted = where.items()
-    sums: dict[str, float] = {}
-    for (sample, labels), value in scrape.samples.items():
-        if sample == name and wanted <= labels:
-            text = dict(labels).get(label, "")
-            sums[text] = sums.get(text, 0.0) + value
-    return sums
 
 
 def _sound(name: str, labels: Mapping[str, str], value: float) -> bool:

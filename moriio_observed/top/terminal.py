@@ -1,4 +1,4 @@
-"""The terminal of whoever watches: what they type, the signals they send, and leaving it as it was."""
+"""The terminal of whoever watches: keys, signals, and leaving it as it was."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 
 from moriio_observed.traces.text import duration
 
-NONE = "–"
+NONE = "-"
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -23,8 +23,10 @@ def number(value: float | None) -> str:
         return "<0.1"
     for size, unit in _UNITS:
         if abs(value) >= size * 0.9995:
-            return f"{value / size:.1f}{unit}" if abs(value) < 99.95 * size else (
-                f"{value / size:.0f}{unit}"
+            return (
+                f"{value / size:.1f}{unit}"
+                if abs(value) < 99.95 * size
+                else (f"{value / size:.0f}{unit}")
             )
     return f"{value:.1f}".removesuffix(".0")
 

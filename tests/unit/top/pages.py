@@ -112,14 +112,15 @@ def recorded(job: str, scrape: int) -> str:
         return page
     lines = []
     for text in page.splitlines():
+        shown = text
         for family in text_string_to_metric_families(f"{text}\n"):
             for sample in family.samples:
                 inside = {**sample.labels, "job": job, "instance": f"{job}-0:8000"}
                 key = ",".join(f'{name}="{inside[name]}"' for name in sorted(inside))
                 values = recording.series.get(f"{sample.name}{{{key}}}")
                 if values and values[scrape] is not None:
-                    text = f"{text.rpartition(' ')[0]} {values[scrape]}"
-        lines.append(text)
+                    shown = f"{text.rpartition(' ')[0]} {values[scrape]}"
+        lines.append(shown)
     return "\n".join(lines) + "\n"
 
 

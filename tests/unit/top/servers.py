@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,10 +34,8 @@ class Engine:
                 pass
 
             def handle(self) -> None:
-                try:
+                with contextlib.suppress(OSError):  # whoever asked has not waited
                     super().handle()
-                except OSError:
-                    pass  # whoever asked has not waited
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True

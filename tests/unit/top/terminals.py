@@ -45,7 +45,7 @@ class Terminal:
             stderr=self._its,
             start_new_session=True,
             # So that Ctrl-C and Ctrl-Z reach it.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
             env={**inherited, "TERM": "xterm", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **env},
         )
 

@@ -45,7 +45,7 @@ def left_as_it_was(its: Terminal) -> None:
     ids=["q", "Ctrl-C"],
 )
 def test_a_key_ends_it_and_the_terminal_is_as_it_was(key: bytes, status: int) -> None:
-    with serving(lambda n: healthy(n)) as engine, terminal(engine.url, *SOON) as its:
+    with serving(healthy) as engine, terminal(engine.url, *SOON) as its:
         its.see(engine.name)
         assert its.modes != its.before
         its.type(key)
@@ -56,7 +56,7 @@ def test_a_key_ends_it_and_the_terminal_is_as_it_was(key: bytes, status: int) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_the_terminal_is_as_it_was(number: signal.Signals) -> None:
-    with serving(lambda n: healthy(n)) as engine, terminal(engine.url, *SOON) as its:
+    with serving(healthy) as engine, terminal(engine.url, *SOON) as its:
         its.see(engine.name)
         its.process.send_signal(number)
         assert its.end() == 128 + number
@@ -64,12 +64,11 @@ def test_a_signal_ends_it_and_the_terminal_is_as_it_was(number: signal.Signals) 
 
 
 def test_pictures_follow_each_other_and_fit_the_terminal() -> None:
-    with serving(lambda n: recorded("decode", n - 4)) as engine:
-        with terminal(engine.url, *SOON) as its:
-            its.see("since the start")
-            its.see("EXPOSED/s", since=len(its.output))
-            its.type(b"q")
-            its.end()
+    with serving(lambda n: recorded("decode", n - 4)) as engine, terminal(engine.url, *SOON) as its:
+        its.see("since the start")
+        its.see("EXPOSED/s", since=len(its.output))
+        its.type(b"q")
+        its.end()
     for frame in its.frames():
         assert len(frame) <= 24
         assert max(map(len, frame)) <= 80
@@ -77,12 +76,14 @@ def test_pictures_follow_each_other_and_fit_the_terminal() -> None:
 
 def test_a_terminal_that_changes_its_size_gets_a_picture_of_it() -> None:
     name = "decode" * 6
-    with serving(healthy() + info(engine=name)) as engine:
-        with terminal(engine.url, "--interval", "600", size=(24, 80)) as its:
-            its.see("EXPOSED/s")
-            before = len(its.output)
-            its.resize(24, 160)
-            its.see(name, since=before)
+    with (
+        serving(healthy() + info(engine=name)) as engine,
+        terminal(engine.url, "--interval", "600", size=(24, 80)) as its,
+    ):
+        its.see("EXPOSED/s")
+        before = len(its.output)
+        its.resize(24, 160)
+        its.see(name, since=before)
 
 
 def test_a_server_that_is_started_again_is_followed_there_and_back() -> None:
@@ -92,7 +93,7 @@ def test_a_server_that_is_started_again_is_followed_there_and_back() -> None:
         engine.stop()
         its.see("1 silent")
         its.see("does not answer")
-        again = Engine(lambda n: healthy(n), engine.port)
+        again = Engine(healthy, engine.port)
         its.see("restarted")
         its.type(b"q")
         assert its.end() == 0
@@ -100,7 +101,7 @@ def test_a_server_that_is_started_again_is_followed_there_and_back() -> None:
 
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again() -> None:
-    with serving(lambda n: healthy(n)) as engine:
+    with serving(healthy) as engine:
         script = f"set -m; {shlex.join([*COMMAND, engine.url, *SOON])}; echo stopped $?; fg"
         with terminal(command=["bash", "-c", script]) as its:
             its.see(engine.name)
@@ -115,7 +116,7 @@ def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again() -> None:
 
 
 def test_ctrl_z_without_a_shell_does_not_hang_it() -> None:
-    with serving(lambda n: healthy(n)) as engine, terminal(engine.url, *SOON) as its:
+    with serving(healthy) as engine, terminal(engine.url, *SOON) as its:
         its.see(engine.name)
         its.type(b"\x1a")
         its.see(LEAVE)
@@ -126,19 +127,20 @@ def test_ctrl_z_without_a_shell_does_not_hang_it() -> None:
 
 
 def test_without_colours_there_are_none_and_the_signs_still_tell() -> None:
-    with serving(lambda n: recorded("decode", n - 4)) as engine:
-        with terminal(engine.url, *SOON) as its:
-            its.see("✖ requests were answered")
-            its.type(b"q")
-            its.end()
+    with serving(lambda n: recorded("decode", n - 4)) as engine, terminal(engine.url, *SOON) as its:
+        its.see("✖ requests were answered")
+        its.type(b"q")
+        its.end()
     assert "\x1b[31m" not in its.output
     assert "\x1b[1;31m" not in its.output
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
-    with serving(recorded("decode", -1)) as engine:
-        with terminal(engine.url, "--once", *SOON, PYTHONIOENCODING="ascii") as its:
-            assert its.end() == 0
+    with (
+        serving(recorded("decode", -1)) as engine,
+        terminal(engine.url, "--once", *SOON, PYTHONIOENCODING="ascii") as its,
+    ):
+        assert its.end() == 0
     assert its.output.isascii()
     assert "X 127.0.0.1" in its.output
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import yaml
 
 from moriio_observed.top.change import change, restarted
 from moriio_observed.top.engine import PEERS, RANK_SLOW_FACTOR, RANK_SLOW_S, Counted, Engine
+from tests.unit.doctor.patients import ROOT
 from tests.unit.top.pages import (
     blocked,
     healthy,
@@ -38,9 +40,7 @@ def exposed(count: float, cause: str = "timeout", action: str = "reported", **mo
 
 
 def test_a_counter_has_what_it_gained_its_rate_and_its_total() -> None:
-    engine = figures(
-        healthy() + line("requests_total", 10), healthy() + line("requests_total", 16)
-    )
+    engine = figures(healthy() + line("requests_total", 10), healthy() + line("requests_total", 16))
     assert engine.requests == Counted(gained=6, total=16, per_s=3)
 
 
@@ -142,7 +142,8 @@ def test_without_a_wait_there_is_no_quantile() -> None:
 
 def test_reads_in_flight_add_up_and_the_oldest_is_that_of_any_rank() -> None:
     page = healthy() + "".join(
-        line("reads_in_flight", 2, tp_rank=rank) + line("oldest_read_age_seconds", age, tp_rank=rank)
+        line("reads_in_flight", 2, tp_rank=rank)
+        + line("oldest_read_age_seconds", age, tp_rank=rank)
         for rank, age in (("0", 1.5), ("1", 9.0))
     )
     engine = figures(page)
@@ -191,22 +192,17 @@ def test_a_rank_is_not_slow_by_little_by_next_to_nothing_or_without_peers() -> N
 
 
 def test_when_a_rank_is_slow_is_what_the_alert_has() -> None:
-    yaml = pytest.importorskip("yaml")
-    from tests.unit.doctor.patients import ROOT
-
     thresholds = yaml.safe_load((ROOT / "alerts/values.yaml").read_text())["thresholds"]
-    assert (PEERS, RANK_SLOW_FACTOR, RANK_SLOW_S) == tuple(
-        thresholds[name] for name in ("peers", "rank_slow_factor", "rank_slow_seconds")
-    )
+    assert thresholds["peers"] == PEERS
+    assert thresholds["rank_slow_factor"] == RANK_SLOW_FACTOR
+    assert thresholds["rank_slow_seconds"] == RANK_SLOW_S
 
 
 # Several engines, and the other side
 
 
 def test_each_engine_behind_a_server_is_a_row_of_its_own() -> None:
-    pages = [
-        info() + steps(done) + info(engine="1") + steps(1, engine="1") for done in (0, 5)
-    ]
+    pages = [info() + steps(done) + info(engine="1") + steps(1, engine="1") for done in (0, 5)]
     found = rows(seen(*pages))
     assert [row.name for row in found] == ["decode.example:8000 0", "decode.example:8000 1"]
     assert [row.engine and row.engine.key.engine for row in found] == ["0", "1"]

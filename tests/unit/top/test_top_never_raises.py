@@ -20,7 +20,7 @@ from moriio_observed.top.picture import Picture, picture
 from moriio_observed.top.snapshot import snapshot
 from tests.unit.top.pages import AT, line
 
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=60, deadline=None)
 
 words = st.text(max_size=8)
 values = st.one_of(

@@ -164,7 +164,9 @@ def test_a_prometheus_that_does_not_tell_its_alerts_says_why() -> None:
     assert found.rows[0].state is State.OK
 
 
-@pytest.mark.parametrize("url", ["http://nowhere.example:1", "http://[::1]:1", "http://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "url", ["http://nowhere.example:1", "http://[::1]:1", "http://127.0.0.1:1"]
+)
 def test_an_address_without_a_server_is_a_row(url: str) -> None:
     [row] = look(Board([url], None, 5.0)).rows
     assert row.state is State.SILENT
