@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import alerts_of, render_groups
+from moriio_observed.canary import metrics as canary
 from moriio_observed.cli import COMMANDS
 from moriio_observed.config import KEYS, variable
 from moriio_observed.telemetry.catalog import CATALOG, PREFIX
@@ -44,6 +46,16 @@ def test_every_setting_has_its_row() -> None:
 def test_every_metric_has_its_row() -> None:
     text = page("metrics.md")
     assert [name for name in CATALOG if f"\n| `{PREFIX}{name}` |" not in text] == []
+
+
+def test_every_metric_of_the_canary_has_its_row_with_its_labels() -> None:
+    rows = dict(
+        re.findall(r"^\| `(moriio_canary_\w+)` \|([^|]*)\|", page("canary.md"), re.MULTILINE)
+    )
+    assert {name: re.findall(r"`(\w+)`", labels) for name, labels in rows.items()} == {
+        f"{canary.PREFIX}{name}": list(instrument.labels)
+        for name, instrument in canary.CATALOG.items()
+    }
 
 
 def test_every_alert_has_its_row_under_its_severity() -> None:
