@@ -63,11 +63,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = Path(page.file.abs_src_path or "").parent
 
     def lead(link: re.Match[str]) -> str:
-        target = os.path.normpath(folder / link["path"])
-        if target in uris:
-            leads_to = posixpath.relpath(uris[target], here)
-        elif Path(target).exists():
-            leads_to = f"{config.repo_url}/blob/main/{Path(target).relative_to(ROOT).as_posix()}"
+        target = Path(os.path.normpath(folder / link["path"]))
+        if str(target) in uris:
+            leads_to = posixpath.relpath(uris[str(target)], here)
+        elif target.exists():
+            kind = "tree" if target.is_dir() else "blob"
+            leads_to = f"{config.repo_url}/{kind}/main/{target.relative_to(ROOT).as_posix()}"
         else:
             return link[0]
         return leads_to + (link["anchor"] or "")

@@ -53,6 +53,7 @@ def test_a_runbook_leads_to_a_page_of_docs_on_the_site(site: Path) -> None:
 
 def test_a_link_to_a_file_that_is_no_page_leads_to_the_repository(site: Path) -> None:
     assert f'href="{REPOSITORY}/blob/main/alerts/values.yaml"' in pages(site)["rules"]
+    assert f'href="{REPOSITORY}/tree/main/dashboards/json"' in pages(site)["dashboards"]
 
 
 def test_the_front_page_is_the_readme_with_its_links_on_the_site(site: Path) -> None:
