@@ -27,6 +27,7 @@ ELSEWHERE = {
     "alerts/README.md": "rules.md",
     "alerts/incident/README.md": "incident.md",
     "dashboards/README.md": "dashboards.md",
+    "deploy/README.md": "deployment.md",
     **{
         f"alerts/runbooks/{path.name}": f"{RUNBOOKS}{path.name}"
         for path in sorted((ROOT / "alerts" / "runbooks").glob("*.md"))

@@ -44,7 +44,7 @@ def test_every_page_and_every_runbook_is_on_it(site: Path) -> None:
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} <= built
     runbooks = {path.stem for path in (ROOT / "alerts" / "runbooks").glob("*.md")}
     assert {f"runbooks/{name}" for name in runbooks} <= built
-    assert {"contributing", "changelog", "security", "rules", "dashboards"} <= built
+    assert {"contributing", "changelog", "security", "rules", "dashboards", "deployment"} <= built
 
 
 def test_a_runbook_leads_to_a_page_of_docs_on_the_site(site: Path) -> None:
