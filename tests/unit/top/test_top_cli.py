@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from moriio_observed.cli import main
 from tests.unit.top.pages import healthy, info, line, recorded
 from tests.unit.top.servers import Engine, serving
-from tests.unit.top.terminals import COMMAND, ENTER, HIDE, LEAVE, SHOW, Terminal, terminal
+from tests.unit.top.terminals import COMMAND, CONTROL, ENTER, HIDE, LEAVE, SHOW, Terminal, terminal
 
 SOON = ("--interval", "0.2")
 
@@ -102,14 +103,15 @@ def test_a_server_that_is_started_again_is_followed_there_and_back() -> None:
 
 def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again() -> None:
     with serving(healthy) as engine:
-        script = f"set -m; {shlex.join([*COMMAND, engine.url, *SOON])}; echo stopped $?; fg"
+        script = f"set -m; {shlex.join([*COMMAND, engine.url, *SOON])}; echo stopped $?; read; fg"
         with terminal(command=["bash", "-c", script]) as its:
             its.see(engine.name)
             its.type(b"\x1a")
             its.see("stopped 148")
             left_as_it_was(its)
             since = len(its.output)
-            its.see(engine.name, since=since)
+            its.type(b"\n")
+            its.see("EXPOSED/s", since=since)
             its.type(b"q")
             assert its.end() == 0
             left_as_it_was(its)
@@ -142,7 +144,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     ):
         assert its.end() == 0
     assert its.output.isascii()
-    assert "X 127.0.0.1" in its.output
+    assert "X 127.0.0.1" in CONTROL.sub("", its.output)
 
 
 def test_a_dumb_terminal_gets_one_picture() -> None:
@@ -220,6 +222,6 @@ def test_an_argument_that_cannot_be_used_is_one_clear_error(
 def test_the_document_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["top", "--help"])
-    options = {word.strip(",[]") for word in capsys.readouterr().out.split() if "--" in word}
+    options = set(re.findall(r"--[a-z]+", capsys.readouterr().out))
     document = (Path(__file__).parents[3] / "docs/top.md").read_text()
     assert {each for each in options - {"--help"} if f"`{each}" not in document} == set()
