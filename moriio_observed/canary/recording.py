@@ -62,17 +62,20 @@ def record(
     Raises:
         CanaryError: A server does not answer, or too few prompts have an answer to be known by.
     """
-    first = _pass(recording, reference or target, prompts, 1)
-    kept = dict(zip(prompts, first, strict=True))
-    for n in range(recording.repeats):
-        for concurrency in recording.concurrencies:
-            answers = _pass(recording, target, prompts, concurrency)
-            if recording.mode is Mode.EXACT:
-                kept = _agreeing(kept, dict(zip(prompts, answers, strict=True)))
-            say(
-                f"pass {n + 1} of {recording.repeats}, {concurrency} at once:"
-                f" {len(kept)} of {len(prompts)} prompts answered the same each time"
-            )
+    passes = [(target, at_once) for at_once in recording.concurrencies] * recording.repeats
+    if reference is not None:
+        passes.insert(0, (reference, 1))
+    kept: dict[str, Answer] = {}
+    for number, (asked, concurrency) in enumerate(passes):
+        answers = dict(zip(prompts, _pass(recording, asked, prompts, concurrency), strict=True))
+        if number == 0:
+            kept = answers
+        elif recording.mode is Mode.EXACT:
+            kept = _agreeing(kept, answers)
+        say(
+            f"pass {number + 1} of {len(passes)}, {asked.name}, {concurrency} at once:"
+            f" {len(kept)} of {len(prompts)} prompts answered as before"
+        )
     known = _distinct(kept)
     _check(recording, len(prompts), len(kept), len(known))
     return Golden(

@@ -33,18 +33,18 @@ def choice(client: PairClient) -> Choice:
 
 
 def recorded(http: Http, client: PairClient) -> Golden:
-    """Golden answers of the prefill engine alone, each asked twice at every concurrency."""
+    """Golden answers of the prefill engine alone."""
     alone = choice(client).alone(http)
     assert alone is not None
     recording = Recording(
         model="tiny",
         max_tokens=32,
         concurrencies=SWEEP,
-        repeats=2,
+        repeats=1,
         keep=PROMPTS,
         mode=Mode.EXACT,
     )
-    return record(recording, alone, make(1, PROMPTS + 8, LONGEST, WORDS))
+    return record(recording, alone, make(1, PROMPTS + 4, LONGEST, WORDS))
 
 
 def prober(http: Http, client: PairClient, golden: Golden, target: Target | None = None) -> Prober:
