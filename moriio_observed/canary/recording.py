@@ -27,7 +27,7 @@ class Recording:
         concurrencies: How many prompts are sent at once, one value for each pass through them all.
         repeats: How often that is done.
         keep: How many prompts are wanted.
-        mode: `exact` wants answers that are the same each time.
+        mode: `exact` wants answers that are the same each time; else everything is asked once.
     """
 
     model: str
@@ -65,16 +65,16 @@ def record(
     passes = [(target, at_once) for at_once in recording.concurrencies] * recording.repeats
     if reference is not None:
         passes.insert(0, (reference, 1))
+    if recording.mode is Mode.DEGENERATION:
+        # Answers vary anyway.
+        del passes[1:]
     kept: dict[str, Answer] = {}
     for number, (asked, concurrency) in enumerate(passes):
         answers = dict(zip(prompts, _pass(recording, asked, prompts, concurrency), strict=True))
-        if number == 0:
-            kept = answers
-        elif recording.mode is Mode.EXACT:
-            kept = _agreeing(kept, answers)
+        kept = _agreeing(kept, answers) if number else answers
         say(
             f"pass {number + 1} of {len(passes)}, {asked.name}, {concurrency} at once:"
-            f" {len(kept)} of {len(prompts)} prompts answered as before"
+            f" {len(kept)} of {len(prompts)} prompts answered, the same each time"
         )
     known = _distinct(kept)
     _check(recording, len(prompts), len(kept), len(known))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from moriio_observed.canary.running import Canary, Ended
 
 NAME = "canary"
-SUMMARY = "Ask a running deployment what the answer to is known, and say when it is another."
+SUMMARY = "Probe a running deployment with prompts whose answers are known."
 
 BAD_INPUT = 2
 API_KEY = "MORIIO_CANARY_API_KEY"
