@@ -167,7 +167,8 @@ def _told(row: Row, engine: Engine) -> Iterator[Text]:
     for sign in row.signs:
         if sign.severity.matters:
             yield from _sign(sign.severity, sign.what, sign.see)
-    yield _line("config", _config(engine))
+    for label, told in zip(("config", ""), _config(engine), strict=False):
+        yield _line(label, told)
     if not engine.sends:
         for label, told in _figures(engine):
             yield _line(label, told)
@@ -187,22 +188,20 @@ def _line(label: str, told: str) -> Text:
     return Text.assemble((f"    {label:{_LABEL}}", "dim"), told)
 
 
-def _config(engine: Engine) -> str:
+def _config(engine: Engine) -> Iterator[str]:
     info = {label: safe(text, LONGEST_VALUE) for label, text in engine.info.items()}
     if not info:
-        return "not told: there is no moriio_config_info"
+        yield "not told: there is no moriio_config_info"
+        return
     role = {"kv_producer": "prefill", "kv_consumer": "decode"}
-    return ", ".join(
-        (
-            role.get(info.get("role", ""), info.get("role", "?")),
-            info.get("mode", "?"),
-            f"graphs {info.get('cudagraph_mode', '?')}",
-            f"barrier {info.get('barrier', '?')}",
-            f"guard {info.get('guard', '?')}",
-            f"vLLM {info.get('vllm_version', '?')}",
-            f"mori {info.get('mori_version', '?')}",
-            f"ours {info.get('version', '?')}",
-        )
+    yield (
+        f"{role.get(info.get('role', ''), info.get('role', '?'))}, {info.get('mode', '?')}, "
+        f"graphs {info.get('cudagraph_mode', '?')}, barrier {info.get('barrier', '?')}, "
+        f"guard {info.get('guard', '?')}"
+    )
+    yield (
+        f"vLLM {info.get('vllm_version', '?')}, mori {info.get('mori_version', '?')}, "
+        f"moriio-observed {info.get('version', '?')}"
     )
 
 
@@ -218,10 +217,10 @@ def _figures(engine: Engine) -> Iterator[tuple[str, str]]:
             if site != ALL_SITES and waits.count
         )
         yield "waits", f"{told or 'none'} (in {seconds(engine.seconds)})"
-    reads = engine.reads
-    yield "reads", _shares(reads)
+    aborted = _shares({"aborted": engine.reads["aborted"]})
+    yield "reads", _shares({what: engine.reads[what] for what in ("posted", "landed", "failed")})
     oldest = f"{seconds(engine.oldest_s)} of {seconds(engine.deadline_s)}"
-    yield "", f"{number(engine.in_flight)} in flight, the oldest for {oldest}"
+    yield "", f"{aborted}, {number(engine.in_flight)} in flight, oldest {oldest}"
     if len(engine.ranks) > 1:
         yield "ranks", _ranks(engine)
 

@@ -95,15 +95,15 @@ def _counters(engine: Engine, look: Look) -> Iterator[Sign]:
             caught = engine.guarded and each.metric in CAUGHT
             yield Sign(
                 Severity.WARNING if caught else each.severity,
-                f"{each.what}: {number(counted.gained)} in {seconds(look.seconds)}, "
-                f"{number(counted.total)} since the start",
+                f"{number(counted.gained)} in {seconds(look.seconds)}, "
+                f"{number(counted.total)} since the start: {each.what}",
                 runbook(each.alert),
             )
         elif counted.total:
             over = "" if counted.gained is None else ", none now"
             yield Sign(
                 Severity.NOTE,
-                f"{each.what}: {number(counted.total)} since the start{over}",
+                f"{number(counted.total)} since the start{over}: {each.what}",
                 runbook(each.alert),
             )
 

@@ -22,13 +22,14 @@ def number(value: float | None) -> str:
     if 0 < value < 0.05:
         return "<0.1"
     for size, unit in _UNITS:
+        # As it would be shown: 999.6 is a thousand.
         if abs(value) >= size * 0.9995:
-            return (
-                f"{value / size:.1f}{unit}"
-                if abs(value) < 99.95 * size
-                else (f"{value / size:.0f}{unit}")
-            )
-    return f"{value:.1f}".removesuffix(".0")
+            return _three_digits(value / size) + unit
+    return _three_digits(value).removesuffix(".0")
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
 
 
 def seconds(value: float | None) -> str:

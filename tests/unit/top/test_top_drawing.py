@@ -51,10 +51,11 @@ def test_a_row_has_the_figures_that_matter_most() -> None:
 def test_below_stands_all_about_an_engine() -> None:
     drawn = text(shown(incident(), now=5.0))
     assert "model tiny, engine 0" in drawn
-    assert "decode, read, graphs FULL, barrier upstream, guard report, vLLM 0.30.0" in drawn
+    assert "decode, read, graphs FULL, barrier upstream, guard report\n" in drawn
     assert "full_graph 22.4/s (5.9k)" in drawn
     assert "steps: certain 17.6/s (3.8k), possible 0/s (1.7k)" in drawn
-    assert "312 in flight, the oldest for 746.9 ms of 30.00 s" in drawn
+    assert "vLLM 0.30.0, mori 0+loopback, moriio-observed 0.1.0" in drawn
+    assert "312 in flight, oldest 746.9 ms of 30.00 s" in drawn
     assert "see alerts/runbooks/MoriioUnprotectedSteps.md" in drawn
 
 
@@ -145,7 +146,7 @@ def test_alerts_stand_first_and_a_prometheus_that_does_not_tell_says_so() -> Non
         (0.05, "0.1"),
         (3, "3"),
         (3.46, "3.5"),
-        (999.4, "999.4"),
+        (999.4, "999"),
         (999.96, "1.0k"),
         (12345, "12.3k"),
         (123456, "123k"),

@@ -29,11 +29,11 @@ def test_what_the_doctor_counts_is_a_sign_while_it_grows_and_a_note_when_it_is_o
     pages = [healthy() + line(counted.metric, count, **counted.labels) for count in (1, 3, 3)]
     [sign] = only(*pages[:2]).signs
     assert sign.severity is counted.severity
-    assert sign.what == f"{counted.what}: 2 in 2.00 s, 3 since the start"
+    assert sign.what == f"2 in 2.00 s, 3 since the start: {counted.what}"
     assert (ROOT / sign.see).exists()
     [note] = only(*pages).signs
     assert note.severity is Severity.NOTE
-    assert note.what == f"{counted.what}: 3 since the start, none now"
+    assert note.what == f"3 since the start, none now: {counted.what}"
 
 
 @pytest.mark.parametrize("metric", sorted(CAUGHT))
