@@ -18,6 +18,7 @@ ROUND = sum(SWEEP)
 """Probes of one round."""
 PROMPTS = 32
 LONGEST = 192
+MAX_TOKENS = 16
 WORDS = tuple(word(token) for token in range(1, VOCABULARY))
 """What the tiny model knows."""
 
@@ -38,8 +39,8 @@ def recorded(http: Http, client: PairClient) -> Golden:
     assert alone is not None
     recording = Recording(
         model="tiny",
-        max_tokens=32,
-        concurrencies=SWEEP,
+        max_tokens=MAX_TOKENS,
+        concurrencies=SWEEP[-1:],
         repeats=1,
         keep=PROMPTS,
         mode=Mode.EXACT,
