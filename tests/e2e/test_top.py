@@ -24,6 +24,7 @@ def test_both_engines_of_a_real_pair_tell_what_they_are_and_what_they_did(
     observation = observe(running)
     running.client.ask(prompts(71, 4))
     observation.settled(4)
+    capsys.readouterr()  # what starting the pair has said
     urls = [running.decode.ports.url, running.prefill.ports.url]
     assert main(["top", *urls, "--json", "--interval", "1"]) == 0
     rows = {row["url"]: row for row in json.loads(capsys.readouterr().out)["rows"]}

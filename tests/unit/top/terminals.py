@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import codecs
 import fcntl
 import os
 import re
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-c", MAIN, "top"]
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class Terminal:
@@ -37,6 +37,8 @@ class Terminal:
         self.resize(*size)
         self.before = self.modes
         self.output = ""
+        # What is read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             command,
@@ -95,8 +97,7 @@ class Terminal:
     def _read(self, timeout_s: float) -> bool:
         ready, _, _ = select.select([self._ours], [], [], timeout_s)
         if ready:
-            with contextlib.suppress(UnicodeDecodeError):
-                self.output += os.read(self._ours, 65536).decode(errors="replace")
+            self.output += self._decoder.decode(os.read(self._ours, 65536))
         return bool(ready)
 
 
