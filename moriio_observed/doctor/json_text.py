@@ -54,7 +54,9 @@ def _hint(text: str, error: json.JSONDecodeError) -> str:
         return " a variable of the shell: give what it stands for"
     if at.startswith(("True", "False", "None")):
         return " JSON writes true, false and null"
-    if at.startswith(("}", "]")) and text[: error.pos].rstrip().endswith(","):
+    before, rest = text[: error.pos].rstrip(), text[error.pos :]
+    # Python points behind the comma, from 3.13 on at it.
+    if (before.endswith(",") or rest.startswith(",")) and rest.lstrip(", \t\r\n")[:1] in ("}", "]"):
         return " no comma before the end"
     if not text.strip():
         return " there is nothing"

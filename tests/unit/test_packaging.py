@@ -184,7 +184,7 @@ def test_the_wheel_has_the_rules_runbooks_and_dashboards_and_nothing_else_beside
 
 def test_an_installed_command_renders_the_rules_without_a_checkout(installed: Path) -> None:
     command = "from moriio_observed.cli import main; main(['alerts', 'render'])"
-    here = run(sys.executable, "-c", command, cwd=ROOT, PYTHONPATH=str(ROOT))
+    here = run(sys.executable, "-c", command, cwd=installed, PYTHONPATH=str(ROOT))
     assert "MoriioUnprotectedSteps" in here.stdout
     assert observed(installed, "alerts", "render") == here.stdout
 
