@@ -113,6 +113,14 @@ def test_the_golden_answers_are_read_from_the_config_map_that_the_readme_makes(
         assert re.search(command, page.read_text())
 
 
+def test_a_key_for_the_servers_comes_from_a_secret_that_need_not_be_there(
+    probing: list[Resource],
+) -> None:
+    [variable] = container_of(probing)["env"]
+    assert variable["name"] == canary.API_KEY
+    assert variable["valueFrom"]["secretKeyRef"]["optional"] is True
+
+
 def test_the_canary_runs_as_nobody_and_can_change_nothing(probing: list[Resource]) -> None:
     pod, container = pod_of(probing)["spec"], container_of(probing)
     assert pod["securityContext"]["runAsNonRoot"] is True
