@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults incident lint bench performance mutate
+.PHONY: help setup demo test faults incident lint bench performance mutate docs
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -16,6 +16,7 @@ help:
 	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
 	@echo 'make bench PAIR=1   a real pair in every barrier mode, into the same file: hours; DEAD=1: one whose collector is dead'
 	@echo 'make performance    docs/performance.md anew: make bench three times, the real pair, the page; ARGS for the pair'
+	@echo 'make docs           the documentation as a site, in build/site; SERVE=1 shows it while you write'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
 setup:
@@ -39,7 +40,7 @@ lint: setup
 	$(PYTHON_BIN) -m ruff format --check .
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
-	$(PYTHON_BIN) scripts/metrics_doc.py --check
+	for script in scripts/*_doc.py; do $(PYTHON_BIN) $$script --check || exit 1; done
 	.venv/bin/moriio-observed dashboards check
 	bash -n scripts/setup.sh
 	bash -n .ci/run
@@ -55,6 +56,10 @@ performance: setup
 	-$(PYTHON_BIN) -m benchmarks --times 3
 	-$(PYTHON_BIN) -m benchmarks.real_pair $(ARGS)
 	$(PYTHON_BIN) -m benchmarks.page
+
+# tests/unit/docs builds it, too: strictly, once.
+docs: setup
+	$(PYTHON_BIN) -m mkdocs $(if $(filter-out 0,$(SERVE)),serve,build) --strict
 
 mutate: setup
 	$(PYTHON_BIN) -m scripts.mutate $(ARGS)

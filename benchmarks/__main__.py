@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, tuple[str | None, ...]] = {
     "payload": (INSTALLED,),
     "memory": (INSTALLED,),
     "tracing": (INSTALLED,),
+    "import_cost": (INSTALLED,),
     "rule_evaluation": (INSTALLED,),
 }
 """Each benchmark's module, and on which releases of vLLM it runs."""

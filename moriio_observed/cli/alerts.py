@@ -7,6 +7,7 @@ from pathlib import Path
 
 from moriio_observed.alerting.formats import FORMATS
 from moriio_observed.cli.extras import extra
+from moriio_observed.shipped import shipped
 
 NAME = "alerts"
 SUMMARY = "Check, test and render the Prometheus rules with your selectors and thresholds."
@@ -16,16 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the alerts."""
     parser.add_argument(
         "action",
-        choices=("check", "test", "render"),
+        choices=("check", "test", "render", "folder"),
         help="check: metrics, labels, conventions and promtool's lint; test: promtool's tests, with"
-        " our selectors and your thresholds; render: write the rules",
+        " our selectors and your thresholds; render: write the rules; folder: say where they are,"
+        " with the runbooks and the example for Alertmanager",
     )
     parser.add_argument(
         "--dir",
         type=Path,
-        default=Path("alerts"),
+        default=shipped("alerts"),
         metavar="DIR",
-        help="the folder with values.yaml, rules, alerts and tests (default: alerts)",
+        help="the folder with values.yaml, rules, alerts and tests (default: ours)",
     )
     parser.add_argument(
         "--values",
@@ -50,12 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, test or render the rules.
+    """Check, test or render the rules, or say where they are.
 
     Raises:
         AlertsError: The rules or values cannot be used, or promtool is needed and missing.
         MissingExtraError: A library of the extra `alerts` is not installed.
     """
+    if arguments.action == "folder":
+        print(arguments.dir.resolve())
+        return 0
     with extra("alerts"):
         from moriio_observed.alerting import actions
         from moriio_observed.alerting.folder import Folder

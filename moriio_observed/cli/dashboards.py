@@ -10,6 +10,7 @@ from pathlib import Path
 from moriio_observed.cli import preview
 from moriio_observed.cli.extras import extra
 from moriio_observed.dashboarding.errors import DashboardsError
+from moriio_observed.shipped import shipped
 
 NAME = "dashboards"
 SUMMARY = "Build, check and draw the Grafana dashboards, and send them to a Grafana."
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("check", "Check every rule that our dashboards keep, also on your own.", _add_check),
         ("push", "Say what would change in a Grafana, and change it with --apply.", _add_push),
         ("preview", "Draw the dashboards without a Grafana, as pictures.", preview.add_arguments),
+        ("folder", "Say where the dashboards are, with the provisioning.", _add_nothing),
     ):
         action = actions.add_parser(name, help=about, description=about)
         _add_places(action)
@@ -33,14 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build, check, push or preview the dashboards.
+    """Build, check, push or preview the dashboards, or say where they are.
 
     Raises:
         AlertsError: The rules or values cannot be used.
         DashboardsError: The dashboards cannot be used, or Grafana refuses.
         MissingExtraError: The extra `dashboards` is not installed.
     """
-    actions = {"build": _build, "check": _check, "push": _push, "preview": preview.run}
+    actions = {
+        "build": _build,
+        "check": _check,
+        "push": _push,
+        "preview": preview.run,
+        "folder": _folder,
+    }
     return actions[arguments.action](arguments)
 
 
@@ -48,16 +56,16 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir",
         type=Path,
-        default=Path("dashboards"),
+        default=shipped("dashboards"),
         metavar="DIR",
-        help="the folder with sources and json, or with dashboards alone (default: dashboards)",
+        help="the folder with sources and json, or with dashboards alone (default: ours)",
     )
     parser.add_argument(
         "--alerts",
         type=Path,
-        default=Path("alerts"),
+        default=shipped("alerts"),
         metavar="DIR",
-        help="the folder with the rules, queries.yaml and values.yaml (default: alerts)",
+        help="the folder with the rules, queries.yaml and values.yaml (default: ours)",
     )
     parser.add_argument(
         "--values", type=Path, metavar="FILE", help="your values, as for the alerts"
@@ -103,6 +111,10 @@ def _add_push(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply", action="store_true", help="change it; without, only say what would change"
     )
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    pass
 
 
 def _build(arguments: argparse.Namespace) -> int:
@@ -165,3 +177,8 @@ def _push(arguments: argparse.Namespace) -> int:
         target.apply(plan)
         print(f"{len(changes)} dashboards written to the folder {arguments.folder_uid}")
     return int(any(planned.step is Step.REFUSE for planned in plan))
+
+
+def _folder(arguments: argparse.Namespace) -> int:
+    print(arguments.dir.resolve())
+    return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from moriio_observed.cli.extras import extra
 from moriio_observed.dashboarding.errors import DashboardsError
+from moriio_observed.shipped import shipped
 
 if TYPE_CHECKING:
     from moriio_observed.dashboarding.folder import Dashboard
@@ -71,9 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page",
         type=Path,
-        default=Path("dashboards/preview"),
+        default=shipped("dashboards") / "preview",
         metavar="DIR",
-        help="the source of the page that draws (default: dashboards/preview)",
+        help="the source of the page that draws (default: ours, in a checkout)",
     )
 
 

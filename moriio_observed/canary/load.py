@@ -1,0 +1,27 @@
+"""How much an engine has to do, by its own word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moriio_observed.canary.http import Http
+from moriio_observed.doctor.exposition import NotMetricsError, parse
+
+WAITING = "vllm:num_requests_waiting"
+
+
+def waiting(http: Http, pages: Sequence[str]) -> float:
+    """The most requests that wait in one of these engines; one that does not tell counts as none.
+
+    Args:
+        http: Asks them.
+        pages: Their /metrics.
+    """
+    return max((_waiting(http.page(page)) for page in pages), default=0.0)
+
+
+def _waiting(page: str | None) -> float:
+    try:
+        return parse(page or "").total(WAITING)
+    except NotMetricsError:
+        return 0.0
