@@ -200,7 +200,7 @@ class SchedulerSide(upstream.MoRIIOConnector):
     def update_connector_output(self, connector_output: Any) -> None:
         """As upstream; blocks whose reads have ended are free, expired sends are counted."""
         if self._claims is not None:
-            report = connector_output.kv_connector_worker_meta
+            report = getattr(connector_output, "kv_connector_worker_meta", None)
             arrived = connector_output.finished_recving
             if report is not None or arrived:
                 self._holding.tell(self._hear, self._claims, report, arrived or ())

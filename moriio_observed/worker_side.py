@@ -67,7 +67,8 @@ class WorkerSide(upstream.MoRIIOConnector):
                 self._announce(connector_metadata)
             notes = self._step_notes
             mode = upstream.bound_mode(notes)
-            if not notes.tells and observer.at_rest and not self._guard:
+            rests = observer.at_rest and not self._guard and self._turn is None
+            if rests and not notes.tells:
                 observer.begin_idle_step(notes, mode)
                 return
             outcome = observer.begin_step(notes, mode)

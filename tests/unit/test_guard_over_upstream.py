@@ -88,6 +88,21 @@ def test_what_lands_is_let_go_in_the_step_in_which_upstream_drops_it(guarded: Gu
     assert guarded.worker._recving_transfers == {}
 
 
+def test_what_a_failed_step_could_not_tell_the_scheduler_side_is_told_once_in_the_next(
+    guarded: Guarded,
+) -> None:
+    connector = guarded.decode.connector
+    guarded.step("a")
+    guarded.step(during=lambda: guarded.land("a"))
+    # vLLM has not asked for the report of that step.
+    guarded.decode.step(OTHER, loads_first=False)
+    report = connector.build_connector_worker_meta()
+    assert report is not None
+    assert report.settled == {"a": 1}
+    guarded.decode.step(OTHER, loads_first=False)
+    assert connector.build_connector_worker_meta() is None
+
+
 def test_what_has_landed_when_it_is_posted_is_let_go_at_once(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
