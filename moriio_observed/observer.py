@@ -115,7 +115,7 @@ class _Step:
     blocked_s: float = 0.0
     exposures: tuple[Exposure, ...] = ()
     given_up: frozenset[str] = frozenset()
-    relied_on: frozenset[str] = frozenset()
+    relied_on: set[str] | None = None
 
     @property
     def full_graph(self) -> bool:
@@ -234,8 +234,11 @@ class ReadObserver:
 
     def wake(self, at: float) -> None:
         """Reads are about to be posted, at a time of the clock: the step is idle no more."""
-        if self.idle and self._step is not None:
-            self._step.started_at = at
+        step = self._step
+        if self.idle and step is not None:
+            step.started_at = at
+            if step.ended:
+                step.ended_at = at
         self.idle = False
 
     def posted(
@@ -303,8 +306,8 @@ class ReadObserver:
         if step is None or step.ended:
             return None
         self._hooked.setdefault(step.mode, set()).add(layer_name)
-        if layer_name in step.relied_on:
-            step.relied_on -= {layer_name}
+        if step.relied_on:
+            step.relied_on.discard(layer_name)
         reads: Collection[Read] | None = self.ledger.open_by_layer.get(layer_name)
         if not reads:
             return None
@@ -329,7 +332,8 @@ class ReadObserver:
             return
         if self.ledger:
             # A layer hook that was relied on and did not fire is never relied on again.
-            self._distrusted |= step.relied_on & self.ledger.open_by_layer.keys()
+            if step.relied_on:
+                self._distrusted |= step.relied_on & self.ledger.open_by_layer.keys()
             self._record(
                 step,
                 self.ledger.judge(full_graph=step.full_graph, scheduled=step.notes.scheduled),
@@ -508,11 +512,11 @@ class ReadObserver:
             if not read.request.gone and read.missed is None
         ]
 
-    def _relied_on(self, step: _Step) -> frozenset[str]:
+    def _relied_on(self, step: _Step) -> set[str]:
         """The layers whose hooks have fired in this kind of step, and never failed to."""
         hooked = self._hooked.get(step.mode, set())
         known = hooked & self.ledger.open_by_layer.keys()
-        return frozenset(known - self._distrusted - self.hookless)
+        return known - self._distrusted - self.hookless
 
     def _layers_have_work(self, step: _Step) -> bool:
         """Whether layer hooks must be listened to: to wait there, or to learn which fire."""

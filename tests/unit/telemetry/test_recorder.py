@@ -9,6 +9,7 @@ import pytest
 
 from moriio_observed.barrier import Placement
 from moriio_observed.containment import Containment
+from moriio_observed.observer import StepNotes
 from moriio_observed.reads import Exposure
 from moriio_observed.telemetry.aggregate import Aggregate, Counter
 from moriio_observed.telemetry.hold_recorder import HoldRecorder
@@ -95,6 +96,20 @@ def test_a_wait_of_the_limit_is_kept_with_the_step_and_the_read_that_it_was_for(
     assert (step.requests, step.links) == (1, (read.context,))
     assert (read.outcome, read.layers, read.nbytes) == ("landed", 3, 300)
     assert read.steps == (step.context,)
+
+
+def test_an_idle_step_that_is_woken_after_its_forward_has_not_failed() -> None:
+    worker = Traced(ratio=0)
+    worker.observer.begin_idle_step(StepNotes({"r": 1}, loads_before_forward=False), "NONE")
+    worker.observer.end_idle_step()
+    worker.clock.sleep(1.0)
+    worker.observer.wake(worker.clock())
+    land(worker.post("r"))
+    worker.end("r")
+    [step] = worker.steps()
+    assert step.exposed == ("r",)
+    assert not step.failed
+    assert step.started_at == step.ended_at
 
 
 def test_a_wait_below_the_limit_is_not_kept() -> None:
