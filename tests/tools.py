@@ -15,3 +15,9 @@ def needs(*programs: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
         bool(missing) and not os.environ.get(ALL), reason=f"not installed: {', '.join(missing)}"
     )
+
+
+def can_use(*programs: str) -> pytest.MarkDecorator:
+    """Skip a test where one of the programs is not installed: no Debian package brings it."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.contract.typescript import Types
-from tests.tools import needs
+from tests.tools import can_use, needs
 from tests.unit.deploy.manifests import KUBERNETES, Resource, kustomized, kustomized_example
 
-pytestmark = [pytest.mark.contract, needs("kubectl", "node", "npm")]
+pytestmark = [pytest.mark.contract, can_use("kubectl"), needs("node", "npm")]
 
 Refused = Callable[[dict[str, Any]], dict[str, str]]
 

@@ -343,8 +343,3 @@ def test_off_in_the_environment_is_refused_by_the_name_of_the_variable() -> None
 def test_mistakes_in_config_and_environment_come_in_one_error() -> None:
     found = problems({"guard": "retry", "otlp": 1}, {"MORIIO_OBSERVED_BARIER": "x"})
     assert len(found) == 3
-
-
-def test_the_page_on_settings_has_every_key() -> None:
-    page = (ROOT / "docs/settings.md").read_text()
-    assert [key for key in KEYS if f"| `{key}` |" not in page] == []

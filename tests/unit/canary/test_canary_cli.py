@@ -85,7 +85,7 @@ def test_a_report_for_machines(
 @pytest.mark.parametrize(
     ("behaviour", "said"),
     [
-        ({"status": 500}, "13 times: http://.* answers HTTP 500"),
+        ({"status": 500}, "13 times: .* answers HTTP 500"),
         ({"status": 429}, "no verdict: the server is busy"),
         ({"waiting": 9}, "13 times: not sent: the server is busy"),
         ({"page": "<html>"}, "answers no JSON object"),

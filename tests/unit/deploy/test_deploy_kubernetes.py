@@ -11,7 +11,7 @@ import pytest
 
 from moriio_observed import __version__
 from moriio_observed.cli import canary
-from tests.tools import needs
+from tests.tools import can_use
 from tests.unit.deploy.manifests import (
     DEPLOY,
     KUBERNETES,
@@ -22,7 +22,7 @@ from tests.unit.deploy.manifests import (
     only,
 )
 
-pytestmark = needs("kubectl")
+pytestmark = can_use("kubectl")
 
 
 @pytest.fixture(scope="module")
