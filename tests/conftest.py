@@ -1,5 +1,6 @@
-"""What every suite shares: how long each one took against its budget, before pytest's summary."""
+"""What every suite shares: signals, and how long each one took, before pytest's summary."""
 
+import signal
 from collections import Counter
 
 import pytest
@@ -7,6 +8,20 @@ import pytest
 BUDGETS_S = {"unit": 180, "contract": 400, "e2e": 1200}
 """For two cores; of the contract tests, what is left to wait for when all else is done. Printed,
 never asserted; together they leave room below CI's 40 minutes."""
+
+
+def pytest_configure() -> None:
+    """Have the programs that tests start end by the signals that are sent to them.
+
+    A session that was started in the background, or under nohup, ignores some of them, and so would
+    whatever it starts.
+    """
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
