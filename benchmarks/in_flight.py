@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # First: it puts the loopback in mori's place.
-from benchmarks.sides import LAYERS, ROUNDS
+from benchmarks.sides import LAYERS, ROUNDS, step_that_loads_first
 
 # isort: split
 from vllm.config import CUDAGraphMode
@@ -86,15 +86,7 @@ def in_flight_step(decode: Decode, requests: int) -> Callable[[], None]:
     metadata = decode.metadata((), scheduled)
 
     def step() -> None:
-        with override_forward_context(context):
-            connector.bind_connector_metadata(metadata)
-            connector.start_load_kv(context)
-            for name in names:
-                connector.wait_for_layer_load(name)
-            results(nobody)
-            connector.get_block_ids_with_load_errors()
-            connector.get_kv_connector_stats()
-            connector.clear_connector_metadata()
+        step_that_loads_first(connector, metadata, context, names)
 
     return step
 

@@ -18,7 +18,15 @@ from vllm.forward_context import override_forward_context  # noqa: E402
 from tests.unit.fakes import FakeStatus  # noqa: E402
 from tests.unit.scripted import Decode, Session, layer_names  # noqa: E402
 
-__all__ = ["LAYERS", "REQUESTS", "ROUNDS", "alternating", "idle_step", "reading_step"]
+__all__ = [
+    "LAYERS",
+    "REQUESTS",
+    "ROUNDS",
+    "alternating",
+    "idle_step",
+    "reading_step",
+    "step_that_loads_first",
+]
 
 LAYERS = 61
 REQUESTS = 8
@@ -77,6 +85,21 @@ class Landed(Session):
         return status
 
 
+def step_that_loads_first(connector: Any, metadata: Any, context: Any, names: list[str]) -> Any:
+    """Run the hooks of a step whose loads begin before its forward; gives its statistics."""
+    results = getattr(connector, "get_transfer_results", connector.get_finished)
+    with override_forward_context(context):
+        connector.bind_connector_metadata(metadata)
+        connector.start_load_kv(context)
+        for name in names:
+            connector.wait_for_layer_load(name)
+        results(set())
+        connector.get_block_ids_with_load_errors()
+        stats = connector.get_kv_connector_stats()
+        connector.clear_connector_metadata()
+    return stats
+
+
 def reading_step(decode: Decode) -> Callable[[], Any]:
     """The hooks of one step that reads for some requests, each layer's among them."""
     connector = decode.connector
@@ -84,8 +107,6 @@ def reading_step(decode: Decode) -> Callable[[], Any]:
     names = layer_names(LAYERS)
     mode = decode.config.compilation_config.cudagraph_mode
     context = SimpleNamespace(attn_metadata={}, cudagraph_runtime_mode=mode)
-    results = getattr(connector, "get_transfer_results", connector.get_finished)
-    nobody: set[str] = set()
     numbers = itertools.count()
 
     def step() -> Any:
@@ -93,15 +114,6 @@ def reading_step(decode: Decode) -> Callable[[], Any]:
         decode.sent.clear()
         requests = [f"r{next(numbers)}" for _ in range(REQUESTS)]
         metadata = decode.metadata(requests, requests)
-        with override_forward_context(context):
-            connector.bind_connector_metadata(metadata)
-            connector.start_load_kv(context)
-            for name in names:
-                connector.wait_for_layer_load(name)
-            results(nobody)
-            connector.get_block_ids_with_load_errors()
-            stats = connector.get_kv_connector_stats()
-            connector.clear_connector_metadata()
-        return stats
+        return step_that_loads_first(connector, metadata, context, names)
 
     return step

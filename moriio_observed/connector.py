@@ -230,10 +230,8 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             for reason in self._peers.tell(self._hooks.peer_failures) or ():
                 self._aggregate.counter("peer_failures_total", reason=reason).inc()
                 self._news = True
-            # Cleared before the counters are read, so that what comes meanwhile is told next time.
-            news, self._hooks.news = self._hooks.news, False
-            self._news = self._news or news
-        for source in (self._observer, self._claims):
+        # Cleared before the counters are read, so that what comes meanwhile is told next time.
+        for source in (self._hooks, self._observer, self._claims):
             if source is not None:
                 self._news, source.news = self._news or source.news, False
         now = time.monotonic()

@@ -215,9 +215,11 @@ def graph_mode_named(given: object) -> str:
 
 def number(value: object) -> float | None:
     """A value as upstream's ``float()`` takes it, if it is a finite number; else None."""
+    if not isinstance(value, str | int | float):
+        return None
     try:
-        result = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        result = float(value)
+    except (ValueError, OverflowError):
         return None
     return result if abs(result) < float("inf") else None
 
