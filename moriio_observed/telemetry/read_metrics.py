@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import NamedTuple
 
 from moriio_observed.barrier import Outcome
 from moriio_observed.reads import Exposure, RequestReads, Verdict
@@ -27,6 +28,14 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
+class _Remote(NamedTuple):
+    """What was read from one remote."""
+
+    nbytes: Counter
+    seconds: Counter
+    reads: Counter
+
+
 class ReadMetrics:
     """The series of one worker.
 
@@ -39,7 +48,7 @@ class ReadMetrics:
     def __init__(self, aggregate: Aggregate, *, max_remotes: int, per_layer: bool) -> None:
         self._aggregate = aggregate
         self._max_remotes = max_remotes
-        self._remotes: set[str] = set()
+        self._remotes: dict[str, _Remote] = {}
         self._per_layer = per_layer
         self._layers: dict[int, tuple[Counter, Counter]] = {}
         self._steps: dict[tuple[str, bool], Counter] = {}
@@ -51,6 +60,9 @@ class ReadMetrics:
         self._overhead = counter("telemetry_overhead_seconds_total")
         self._in_flight = aggregate.gauge("reads_in_flight")
         self._oldest = aggregate.gauge("oldest_read_age_seconds")
+        self._post_seconds = histogram("post_seconds")
+        self._read_seconds = histogram("request_read_seconds")
+        self._read_bytes = histogram("request_read_bytes")
         self._step_seconds = histogram("step_seconds")
         self._step_blocked = histogram("step_blocked_seconds")
         self._waits: dict[str, Histogram] = {
@@ -61,8 +73,8 @@ class ReadMetrics:
         """A request's reads were posted, in `post_s` seconds."""
         self._posted.inc(request.total)
         self._requests.inc()
-        self._aggregate.histogram("post_seconds").observe(post_s)
-        self._aggregate.histogram("request_read_bytes").observe(request.nbytes)
+        self._post_seconds.observe(post_s)
+        self._read_bytes.observe(request.nbytes)
 
     def landed(self, reads: int) -> None:
         """Reads were seen landed."""
@@ -159,12 +171,11 @@ class ReadMetrics:
 
     def request_done(self, request: RequestReads, seconds: float) -> None:
         """All reads of a request landed, `seconds` after the first was posted."""
-        self._aggregate.histogram("request_read_seconds").observe(seconds)
-        remote = self._bounded(request.remote)
-        counter = self._aggregate.counter
-        counter("remote_read_bytes_total", remote=remote).inc(request.nbytes)
-        counter("remote_read_seconds_total", remote=remote).inc(seconds)
-        counter("remote_reads_total", remote=remote).inc(request.total)
+        self._read_seconds.observe(seconds)
+        remote = self._remotes.get(request.remote) or self._remote(request.remote)
+        remote.nbytes.inc(request.nbytes)
+        remote.seconds.inc(seconds)
+        remote.reads.inc(request.total)
 
     def load_errors(self, blocks: int) -> None:
         """Blocks were reported to the scheduler as not loaded."""
@@ -179,10 +190,16 @@ class ReadMetrics:
         """Our own time on the hot path."""
         self._overhead.inc(seconds)
 
-    def _bounded(self, remote: str) -> str:
-        if remote in self._remotes:
-            return remote
-        if len(self._remotes) < self._max_remotes:
-            self._remotes.add(remote)
-            return remote
-        return OTHER
+    def _remote(self, remote: str) -> _Remote:
+        """The series of a remote seen for the first time, or of all beyond the limit."""
+        within = len(self._remotes) < self._max_remotes
+        label = remote if within else OTHER
+        counter = self._aggregate.counter
+        found = _Remote(
+            counter("remote_read_bytes_total", remote=label),
+            counter("remote_read_seconds_total", remote=label),
+            counter("remote_reads_total", remote=label),
+        )
+        if within:
+            self._remotes[remote] = found
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import re
@@ -169,8 +170,15 @@ def mori_version() -> str:
 
 def layer_index(layer_name: str, position: int) -> int:
     """The index of a layer in the model, from its name, else its position among the caches."""
+    number = _number_in(layer_name)
+    return position if number is None else number
+
+
+# Asked for each read; a model has few layers.
+@functools.lru_cache(maxsize=4096)
+def _number_in(layer_name: str) -> int | None:
     found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", layer_name)
-    return int(found.group(1)) if found else position
+    return int(found.group(1)) if found else None
 
 
 def effective_warning(placement: Placement, era: Era, vllm_config: Any) -> str | None:
