@@ -2,10 +2,16 @@
 
 One prefill engine serves two decode engines, bare upstream's and ours, which traces every request
 and sends metrics to an address where nobody listens. First both are loaded for minutes: how much
-more than upstream's ours has grown, and what it counts as lost. Then they decode the same prompts
-in turns: tokens/s, by pairs. At last they decode at the same time on one core: whatever slows the
-machine then slows both, so the processor time that each takes tells a difference for which the
-turns are too noisy. Exits 1 when a budget of design.md is not kept.
+more than upstream's ours has grown, and what it counts as lost.
+
+Then they decode, both on one core, and all over again with new processes in the other order: two
+processes of the same kind can differ by more than any number of rounds of theirs would tell, so
+what is compared, and what the interval is of, is one start with another. In each, both decode the
+same prompts at the same time: whatever slows the machine then slows both, and the processor time
+that each takes for its tokens tells a difference for which runs in turns are too noisy here. They
+decode in turns as well, which tells what no processor time does: whether one of them waits more.
+
+Exits 1 when a budget of design.md is not kept.
 """
 
 from __future__ import annotations
@@ -13,16 +19,27 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import statistics
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from benchmarks.processor_time import processor_time
+from benchmarks.decoding import (
+    AT_ONCE,
+    STEADY,
+    WARM_UP_S,
+    Cost,
+    Side,
+    decode,
+    load,
+    say,
+    together,
+)
 from benchmarks.result import REACHED, WIDTH, Row, merge, paired, throughput
-from moriio_observed.demo.client import Answer, PairClient
+from moriio_observed.demo.client import PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import scrape
 from moriio_observed.demo.pair import Fleet
@@ -32,64 +49,15 @@ from moriio_observed.demo.workload import prompts
 from tests.faults.levels import MEMORY_SLACK_MIB, Level, level
 
 BUILD = Path(__file__).parents[1] / "build" / "dead-collector"
-AT_ONCE, TOKENS = 16, 512
-# vLLM's workers spin for a second after their last step, on the cores of whoever is measured next.
-SETTLE_S = 1.2
-WARM_UP_S = 30.0
-TOGETHER, TOGETHER_SEED = 16, 2_000_000
-"""Rounds in which both decode at the same time, and where their prompts begin."""
+TOKENS = 512
+"""Of each answer."""
+DECODES_ON = 1
+"""The core of both decode engines, with all their processes; all else is on the first one. Where
+the kernel happens to put them moves the throughput of a run by half."""
 EVERYTHING = {"otlp": {"sample_ratio": 1}}
-# oneDNN would keep what it compiles for each new length of a prompt.
-STEADY = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8"}
 
-
-def say(text: str) -> None:
-    """Print at once."""
-    print(text, flush=True)
-
-
-def tokens_of(answers: Sequence[Answer]) -> int:
-    """How many tokens came.
-
-    Raises:
-        DemoError: A request failed.
-    """
-    for answer in answers:
-        if answer.error is not None:
-            raise DemoError(f"a request failed: {answer.error}")
-    return sum(len(answer.tokens) for answer in answers)
-
-
-def load(client: PairClient, seconds: float) -> None:
-    """Keep a pair busy, and say so every minute."""
-    started, tokens, told = time.monotonic(), 0, 0
-    seed = 1_000_000
-    while (passed := time.monotonic() - started) < seconds:
-        seed += 1
-        tokens += tokens_of(client.ask(prompts(seed, AT_ONCE), TOKENS))
-        if passed // 60 > told:
-            told = int(passed // 60)
-            say(f"load for {told} min: {tokens / passed:.0f} tokens/s")
-
-
-def decode_rate(client: PairClient, asked: Sequence[str], tokens: int = TOKENS) -> float:
-    """Decode prompts that the prefill engine has done; gives the tokens per second."""
-    held = client.hold(asked)
-    time.sleep(SETTLE_S)
-    started = time.monotonic()
-    return tokens_of(client.resume(held, tokens)) / (time.monotonic() - started)
-
-
-def together(sides: Sequence[PairClient], servers: Sequence[Server], number: int) -> list[float]:
-    """Have all decode at the same time; gives the processor seconds of each."""
-    held = [side.hold(prompts(TOGETHER_SEED + number, AT_ONCE)) for side in sides]
-    time.sleep(SETTLE_S)
-    before = [processor_time(server.pid) for server in servers]
-    with ThreadPoolExecutor() as pool:
-        for answers in pool.map(PairClient.resume, sides, held, [TOKENS] * len(sides)):
-            tokens_of(answers)
-    after = [processor_time(server.pid) for server in servers]
-    return [later - earlier for earlier, later in zip(before, after, strict=True)]
+Costs = tuple[Cost, Cost]
+"""Of bare upstream's engine, and of ours, for the same prompts."""
 
 
 def dead_end() -> dict[str, str]:
@@ -99,54 +67,6 @@ def dead_end() -> dict[str, str]:
         "OTEL_METRIC_EXPORT_INTERVAL": "1000",
         "OTEL_BSP_SCHEDULE_DELAY": "1000",
     }
-
-
-def run(fleet: Fleet, minutes: float, pairs: int) -> list[str]:
-    """Load both for so many minutes, then measure so many pairs; give what is over budget."""
-    # All processes of a decode engine on one core, all else on the other: where the kernel happens
-    # to put them moves the throughput of a run by half.
-    os.sched_setaffinity(0, {0})
-    prefill = fleet.start("prefill", ServerSettings(transfer_config("kv_producer"), env=STEADY))
-    os.sched_setaffinity(0, {1})
-    config = transfer_config("kv_consumer", connector=BARE)
-    bare = fleet.start("decode-bare", ServerSettings(config, env=STEADY), core=1)
-    observed = fleet.start(
-        "decode",
-        ServerSettings(transfer_config("kv_consumer", observed=EVERYTHING), env=dead_end()),
-        core=1,
-    )
-    os.sched_setaffinity(0, {0})
-    fleet.wait_ready(prefill, bare, observed)
-    sides = [PairClient(prefill.ports, one.ports) for one in (bare, observed)]
-    for side in sides:
-        load(side, WARM_UP_S)
-    before = {server: level(server) for server in (bare, observed)}
-    with ThreadPoolExecutor() as pool:
-        # Both at once, so that one is not older than the other.
-        list(pool.map(lambda side: load(side, minutes * 60), sides))
-    after = {server: level(server) for server in before}
-    tokens_per_s: tuple[list[float], list[float]] = ([], [])
-    for number in range(pairs):
-        # P has them cached the second time; what is timed comes after P.
-        asked = prompts(number, AT_ONCE)
-        order = (0, 1) if number % 2 else (1, 0)
-        rates = {side: decode_rate(sides[side], asked) for side in order}
-        for side, rate in rates.items():
-            tokens_per_s[side].append(rate)
-        say(
-            f"pair {number + 1} of {pairs}: bare {rates[0]:.0f}, observed {rates[1]:.0f} tokens/s, "
-            f"ratio {rates[1] / rates[0]:.3f}"
-        )
-    theirs, ours = (Growth.between(before[server], after[server]) for server in (bare, observed))
-    taken = [together(sides, (bare, observed), number) for number in range(TOGETHER)]
-    what = "processor time of the same tokens with a dead collector, both engines at the same time"
-    seconds = paired(what, "s", [second for _, second in taken], [first for first, _ in taken])
-    what = "decode throughput with a dead collector, observed / bare"
-    rate = throughput(what, "tokens/s", tokens_per_s[1], tokens_per_s[0])
-    merge([rate, seconds])
-    low, high = seconds.spread or (math.nan, math.nan)
-    say(f"{seconds.name}: {seconds.ratio:.4f}, 95 % interval {low:.4f} to {high:.4f} (no budget)")
-    return judge(rate, theirs, ours, observed)
 
 
 @dataclass(frozen=True)
@@ -162,45 +82,198 @@ class Growth:
         return cls(after.memory_mib - before.memory_mib, after.threads - before.threads)
 
 
-def judge(rate: Row, bare: Growth, ours: Growth, observed: Server) -> list[str]:
+@dataclass
+class Found:
+    """What was measured.
+
+    Attributes:
+        growths: Upstream's, and ours.
+        lost_spans: How many ours has counted as lost.
+        at_once: Of each start, the rounds in which both have decoded at the same time.
+        in_turns: Of each start, the rounds in which they have decoded in turns.
+    """
+
+    growths: tuple[Growth, Growth]
+    lost_spans: float
+    at_once: list[list[Costs]] = field(default_factory=list)
+    in_turns: list[list[Costs]] = field(default_factory=list)
+
+
+class Bench:
+    """One start of a prefill engine and of both decode engines.
+
+    Args:
+        fleet: Where they run.
+        ours_first: Which of the decode engines is started first.
+        warm_up_s: Seconds of load on each before anything is measured.
+    """
+
+    def __init__(self, fleet: Fleet, *, ours_first: bool, warm_up_s: float) -> None:
+        self._fleet = fleet
+        os.sched_setaffinity(0, {0})
+        prefill = fleet.start("prefill", ServerSettings(transfer_config("kv_producer"), env=STEADY))
+        os.sched_setaffinity(0, {DECODES_ON})
+        starts: dict[str, Callable[[], Server]] = {
+            "bare": lambda: self._start("decode-bare", STEADY, connector=BARE),
+            "ours": lambda: self._start("decode", dead_end(), observed=EVERYTHING),
+        }
+        servers = {name: starts[name]() for name in sorted(starts, reverse=ours_first)}
+        os.sched_setaffinity(0, {0})
+        fleet.wait_ready(prefill, *servers.values())
+        self.bare, self.ours = (
+            Side(servers[name], PairClient(prefill.ports, servers[name].ports))
+            for name in ("bare", "ours")
+        )
+        for side in (self.bare, self.ours):
+            load(side.client, warm_up_s, TOKENS)
+
+    def _start(self, name: str, env: dict[str, str], **how: Any) -> Server:
+        settings = ServerSettings(transfer_config("kv_consumer", **how), env=env)
+        return self._fleet.start(name, settings, core=DECODES_ON)
+
+    def loaded(self, minutes: float) -> Found:
+        """Load both at once, so that one is not older than the other; see what has grown."""
+        sides = (self.bare, self.ours)
+        before = [level(side.server) for side in sides]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda side: load(side.client, minutes * 60, TOKENS), sides))
+        bare, ours = map(Growth.between, before, [level(side.server) for side in sides])
+        have = scrape(self.ours.server.ports.url)
+        return Found((bare, ours), have.total("moriio_telemetry_dropped_total", signal="traces"))
+
+    def at_once(self, number: int) -> Costs:
+        """Both decode at the same time."""
+        bare, ours = together((self.bare, self.ours), prompts(number, AT_ONCE), TOKENS)
+        return bare, ours
+
+    def in_turns(self, number: int) -> Costs:
+        """Each decodes alone; the prefill engine has the prompts of the second one cached."""
+        asked = prompts(number, AT_ONCE)
+        if number % 2:
+            bare = decode(self.bare, asked, TOKENS)
+            return bare, decode(self.ours, asked, TOKENS)
+        ours = decode(self.ours, asked, TOKENS)
+        return decode(self.bare, asked, TOKENS), ours
+
+
+def run(minutes: float, starts: int, rounds: int) -> Found:
+    """Load both for so many minutes, then measure so many rounds of each kind in every start."""
+    found = None
+    for start in range(starts):
+        with Fleet(BUILD, say) as fleet:
+            bench = Bench(fleet, ours_first=start % 2 == 1, warm_up_s=WARM_UP_S)
+            found = found or bench.loaded(minutes)
+            seeds = range(start * rounds, (start + 1) * rounds)
+            found.at_once.append([bench.at_once(seed) for seed in seeds])
+            found.in_turns.append([bench.in_turns(starts * rounds + seed) for seed in seeds])
+        say(
+            f"start {start + 1} of {starts}, observed / bare: tokens per second of processor time "
+            f"{_ratio(found.at_once[-1], _processor_rate):.4f}, by the clock in turns "
+            f"{_ratio(found.in_turns[-1], _rate):.3f}"
+        )
+    if found is None:
+        raise ValueError("at least one start is needed")
+    return found
+
+
+def _rate(cost: Cost) -> float:
+    return cost.rate
+
+
+def _processor_rate(cost: Cost) -> float:
+    return cost.processor_rate
+
+
+def _share(cost: Cost) -> float:
+    return cost.processor_s / cost.clock_s
+
+
+def _means(rounds: Sequence[Costs], what: Callable[[Cost], float]) -> tuple[float, float]:
+    bare, ours = (
+        statistics.geometric_mean([what(costs[side]) for costs in rounds]) for side in (0, 1)
+    )
+    return bare, ours
+
+
+def _ratio(rounds: Sequence[Costs], what: Callable[[Cost], float]) -> float:
+    bare, ours = _means(rounds, what)
+    return ours / bare
+
+
+def rows(found: Found) -> tuple[Row, list[Row]]:
+    """The row that has a budget, and those that stand beside it."""
+
+    def sides(starts: list[list[Costs]], what: Callable[[Cost], float]) -> dict[str, list[float]]:
+        means = [_means(rounds, what) for rounds in starts]
+        return {"ours": [ours for _, ours in means], "bare": [bare for bare, _ in means]}
+
+    dead = "with a dead collector"
+    rate = throughput(
+        f"decode throughput {dead}, per second of processor time, both at once",
+        "tokens/s",
+        **sides(found.at_once, _processor_rate),
+    )
+    return rate, [
+        paired(
+            f"decode throughput {dead}, by the clock, in turns",
+            "tokens/s",
+            **sides(found.in_turns, _rate),
+        ),
+        paired(
+            f"share of its core in use while decoding {dead}, in turns",
+            "",
+            **sides(found.in_turns, _share),
+        ),
+    ]
+
+
+def judge(rate: Row, beside: Sequence[Row], found: Found) -> list[str]:
     """Say what came of it; give what is over budget."""
     low, high = rate.spread or (math.nan, math.nan)
-    more = Growth(ours.memory_mib - bare.memory_mib, ours.threads - bare.threads)
-    dropped = scrape(observed.ports.url).total("moriio_telemetry_dropped_total", signal="traces")
     say(
-        f"{rate.name}: {rate.ratio:.3f}, 95 % interval {low:.3f} to {high:.3f} (geometric mean of "
-        f"the pairs; budget: it reaches {REACHED} and is at most {WIDTH} wide)"
+        f"{rate.name}: {rate.ratio:.4f}, 95 % interval over the starts {low:.4f} to {high:.4f} "
+        f"(budget: it reaches {REACHED} and is at most {WIDTH} wide)"
     )
+    for row in beside:
+        lower, upper = row.spread or (math.nan, math.nan)
+        say(
+            f"{row.name}: {row.bare:.4g} and {row.ours:.4g} {row.unit}, {row.ratio:.3f} "
+            f"({lower:.3f} to {upper:.3f}; no budget)"
+        )
+    bare, ours = found.growths
     say(
         f"under load ours has grown by {ours.memory_mib:+.0f} MiB and {ours.threads:+} threads, "
         f"upstream's by {bare.memory_mib:+.0f} MiB and {bare.threads:+} (budget: "
         f"{MEMORY_SLACK_MIB:.0f} MiB and no thread more); spans counted as lost: "
-        f"{dropped:.0f}"
+        f"{found.lost_spans:.0f}"
     )
-    found = {
+    over = {
         "throughput": high < REACHED,
         "the interval's width": high - low > WIDTH,
-        "memory": more.memory_mib > MEMORY_SLACK_MIB,
-        "threads": more.threads > 0,
-        "no loss was counted": not dropped,
+        "memory": ours.memory_mib - bare.memory_mib > MEMORY_SLACK_MIB,
+        "threads": ours.threads > bare.threads,
+        "no loss was counted": not found.lost_spans,
     }
-    return [what for what, over in found.items() if over]
+    return [what for what, is_over in over.items() if is_over]
 
 
 def main() -> int:
     """Run it; the exit code tells whether all budgets were kept."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dead_collector")
     parser.add_argument("--minutes", type=float, default=10.0, help="of load on both at once")
-    parser.add_argument("--pairs", type=int, default=100, help="of measured runs, at least 10")
+    parser.add_argument("--starts", type=int, default=6, help="of all engines, at least 3")
+    parser.add_argument("--rounds", type=int, default=6, help="of each kind in every start")
     arguments = parser.parse_args()
     try:
-        with Fleet(BUILD, say) as fleet:
-            found = run(fleet, arguments.minutes, max(10, arguments.pairs))
+        found = run(arguments.minutes, max(3, arguments.starts), max(1, arguments.rounds))
     except DemoError as error:
         say(f"could not go on: {error}")
         return 1
-    say(f"over budget: {', '.join(found)}" if found else "all within budget")
-    return 1 if found else 0
+    rate, beside = rows(found)
+    merge([rate, *beside])
+    over = judge(rate, beside, found)
+    say(f"over budget: {', '.join(over)}" if over else "all within budget")
+    return 1 if over else 0
 
 
 if __name__ == "__main__":

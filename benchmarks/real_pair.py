@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.dead_collector import AT_ONCE, STEADY, WARM_UP_S, decode_rate, load, say, tokens_of
+from benchmarks.decoding import AT_ONCE, STEADY, WARM_UP_S, Side, decode, load, say, tokens_of
 from benchmarks.modes import MODES
 from benchmarks.result import Row, measured, merge, over_budget, ratio_of, table, throughput
 from moriio_observed.demo.client import PairClient
@@ -56,7 +56,8 @@ class Bench:
         self.fleet = fleet
         self.mode = mode
         self.tokens = tokens
-        # As in `dead_collector`: all of both decode engines on one core, all else on the other.
+        # All of both decode engines on one core, all else on the other: where the kernel happens to
+        # put them moves the throughput of a run by half.
         os.sched_setaffinity(0, {0})
         prefill = fleet.start("prefill", ServerSettings(transfer_config("kv_producer"), env=STEADY))
         os.sched_setaffinity(0, {1})
@@ -68,7 +69,7 @@ class Bench:
             side: PairClient(prefill.ports, side.ports) for side in (self.bare, self.ours)
         }
         for client in self.clients.values():
-            load(client, warm_up)
+            load(client, warm_up, tokens)
 
     def _decode(self, name: str, **how: Any) -> Server:
         config = transfer_config("kv_consumer", **how)
@@ -84,7 +85,8 @@ class Bench:
             asked = prompts(number, AT_ONCE)
             order = list(self.clients) if number % 2 else list(reversed(self.clients))
             for side in order:
-                rates[side].append(decode_rate(self.clients[side], asked, self.tokens))
+                cost = decode(Side(side, self.clients[side]), asked, self.tokens)
+                rates[side].append(cost.rate)
             say(
                 f"{self.mode}, reads at {latency_ms} ms, pair {number + 1} of {pairs}: "
                 f"{rates[self.ours][-1] / rates[self.bare][-1]:.3f}"

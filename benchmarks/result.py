@@ -141,7 +141,7 @@ def throughput(name: str, unit: str, ours: Sequence[float], bare: Sequence[float
 
 
 def paired(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -> Row:
-    """A row of pairs of runs of two real engines, without a budget.
+    """A row of pairs of runs, or of starts, of two real engines, without a budget.
 
     The ratio is the geometric mean of the pairs', the spread its 95 % interval.
     """
@@ -163,8 +163,20 @@ def paired(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -
 
 
 def student_t(samples: int) -> float:
-    """Student's t for a two-sided 95 % interval of at least ten samples, rounded up."""
+    """Student's t for a two-sided 95 % interval of so many samples, rounded up.
+
+    Raises:
+        ValueError: One sample has no interval.
+    """
+    if samples < 2:
+        raise ValueError(f"an interval needs two samples at least, not {samples}")
+    if samples - 2 < len(_T_OF_FEW):
+        return _T_OF_FEW[samples - 2]
     return 2.27 if samples < 30 else 2.05
+
+
+_T_OF_FEW = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31)
+"""Of two to nine samples."""
 
 
 def over_budget(rows: Iterable[Row]) -> list[str]:
