@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, tuple[str | None, ...]] = {
     "idle": ("0.30.0", INSTALLED, "0.33.0"),
     "in_flight": ("0.30.0", INSTALLED, "0.33.0"),
     "waits": (INSTALLED,),
+    "polling": (INSTALLED,),
     "payload": (INSTALLED,),
     "memory": (INSTALLED,),
     "tracing": (INSTALLED,),

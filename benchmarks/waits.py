@@ -28,12 +28,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import
 )
 from vllm.forward_context import override_forward_context
 
-from benchmarks.result import RESULTS, Budget, On, Row, compared, measured, ratio_of
+from benchmarks.result import RESULTS, Budget, On, Row, compared, ratio_of
 from moriio_observed.loopback.enums import StatusCode
 from moriio_observed.loopback.status import TransferStatus, wait_for_all
 from tests.unit.scripted import Decode, Engine, Session, layer_names
 
-BARE, LOCK = "bare", "a lock alone"
+BARE, LOCK, STATUS = "bare", "a lock alone", "the loopback's WaitFor alone"
 LANDINGS = 1000
 OVERSHOOTS = RESULTS.with_name("bench-overshoots.json")
 """What the picture is drawn of: seconds, by side."""
@@ -93,18 +93,36 @@ class Lander:
                 status.SetCode(StatusCode.SUCCESS)
 
 
+class Gate:
+    """A lock that a landing opens: what this machine and Python need to wake a thread at all."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def SetCode(self, _: StatusCode) -> None:  # noqa: N802  (mori's name)
+        """Open it."""
+        self.lock.release()
+
+    def WaitFor(self, timeout_ms: int) -> None:  # noqa: N802  (mori's name)
+        """Wait until it is open."""
+        self.lock.acquire(timeout=timeout_ms / 1000)
+
+
 @dataclass
 class Side:
     """One way of waiting.
 
     Attributes:
-        decode: The decode engine's worker side; None for a lock and nothing around it.
+        decode: The decode engine's worker side; None where only `alone` is waited for.
+        alone: Makes what is waited for, with nothing around it.
         overshoots: Seconds from each landing to the return.
         waited_s: Seconds spent in all waits.
         cpu_s: Seconds of a core that they have burnt.
     """
 
-    decode: Decode | None
+    decode: Decode | None = None
+    alone: type[Gate | TransferStatus] = TransferStatus
     overshoots: list[float] = field(default_factory=list)
     waited_s: float = 0.0
     cpu_s: float = 0.0
@@ -130,25 +148,13 @@ class Side:
         self.overshoots.append(returned - lander.landed_at)
 
 
-class Gate:
-    """A lock that a landing opens: what this machine and Python need to wake a thread at all."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.lock.acquire()
-
-    def SetCode(self, _: StatusCode) -> None:  # noqa: N802  (mori's name)
-        """Open it."""
-        self.lock.release()
-
-
 def one_wait(side: Side, lander: Lander, request_id: str, after_s: float) -> None:
     """Post the read of a request, wait for it in the hook of its layer, and clean up."""
     if side.decode is None:
-        gate = Gate()
-        lander.land([gate], after_s)
+        awaited = side.alone()
+        lander.land([awaited], after_s)
         with side.clock(lander):
-            gate.lock.acquire(timeout=30.0)
+            awaited.WaitFor(30_000)
         return
     connector, [layer] = side.decode.connector, layer_names(1)
     context = SimpleNamespace(attn_metadata={}, cudagraph_runtime_mode=CUDAGraphMode.NONE)
@@ -166,7 +172,7 @@ def one_wait(side: Side, lander: Lander, request_id: str, after_s: float) -> Non
 
 
 def sides(patch: pytest.MonkeyPatch) -> dict[str, Side]:
-    """Every way of waiting: upstream's, ours by what mori offers, and a lock's."""
+    """Every way of waiting: upstream's, ours by what mori offers, and what ours stands on."""
 
     def side(*, old: bool = False, **how: Any) -> Side:
         decode = Decode(patch, layers=1, transfer_timeout=30.0, **how)
@@ -178,7 +184,8 @@ def sides(patch: pytest.MonkeyPatch) -> dict[str, Side]:
         BARE: side(connector=MoRIIOConnector),
         "WaitFor": side(**ours),
         "neither": side(old=True, **ours),
-        LOCK: Side(None),
+        LOCK: Side(alone=Gate),
+        STATUS: Side(alone=TransferStatus),
     }
     with patch.context() as newer:
         newer.setattr(Engine, "wait_all", staticmethod(wait_for_all), raising=False)
@@ -199,8 +206,11 @@ def rows(patch: pytest.MonkeyPatch) -> list[Row]:
             one_wait(side, lander, f"r{next(numbers)}", 0.002 + index % 17 * 0.000_13)
     lander.stop()
     save({name: side.overshoots for name, side in every.items()})
-    bare, lock = every.pop(BARE), every.pop(LOCK)
-    found = [measured("landing to return, a lock alone", "us", lock.micros)]
+    bare = every.pop(BARE)
+    found = [
+        compared(f"landing to return, {name}, median", "us", every.pop(name).micros, bare.micros)
+        for name in (LOCK, STATUS)
+    ]
     for name, side in every.items():
         budget = None if name == "neither" else MEDIAN
         what = f"landing to return, {name}"

@@ -22,8 +22,12 @@ __all__ = ["Era", "Outcome", "Placement", "Waiter", "place"]
 SLICE_S = 1.0
 """Longest uninterrupted wait inside mori, seconds: a signal to the process is seen this soon."""
 
-POLL_FIRST_S = 0.000_02
-POLL_LONGEST_S = 0.000_2
+SPIN_S = 0.000_1
+"""For how long a wait without events looks again and again, seconds; measured, as the next two, by
+``benchmarks/polling.py``."""
+PAUSE_SHARE = 0.25
+"""How long it then sleeps between two looks, as a share of what it has waited."""
+PAUSE_LONGEST_S = 0.000_2
 
 
 class Era(enum.Enum):
@@ -128,7 +132,7 @@ class Waiter:
         timeout_s: Seconds after which a call gives up.
         wait_all: ``IOEngine.wait_all(statuses, timeout_ms=)``, where mori has it.
         clock: A monotonic clock, seconds.
-        sleep: Sleeps for seconds; only used where mori has no event to wait for.
+        sleep: Sleeps for seconds, or yields for 0; only used where mori has no event to wait for.
     """
 
     def __init__(
@@ -156,30 +160,31 @@ class Waiter:
         deadline = started + self.timeout_s
         landed = 0
         pending = reads
-        pause = POLL_FIRST_S
         while True:
             landed_now, pending = self._ledger.sift(pending)
             landed += landed_now
             if not pending:
                 break
-            remaining = deadline - self._clock()
+            now = self._clock()
+            remaining = deadline - now
             if remaining <= 0:
                 break
-            pause = self._block(pending, min(remaining, SLICE_S), pause)
+            self._block(pending, min(remaining, SLICE_S), now - started)
         for read in pending:
             read.missed = "timeout"
         failed = len(reads) - landed - len(pending)
         return Outcome(self._clock() - started, landed, failed, len(pending))
 
-    def _block(self, pending: Sequence[Read], longest_s: float, pause: float) -> float:
-        """Wait for news of `pending`, for `longest_s` at most; return the next polling pause."""
+    def _block(self, pending: Sequence[Read], longest_s: float, waited_s: float) -> None:
+        """Wait for news of `pending`, for `longest_s` at most, after `waited_s` of waiting."""
         timeout_ms = math.ceil(longest_s * 1000)
         if self._wait_all is not None:
             self._wait_all([read.status for read in pending], timeout_ms=timeout_ms)
-            return pause
+            return
         wait_for = getattr(pending[0].status, "WaitFor", None)
         if wait_for is not None:
             wait_for(timeout_ms)
-            return pause
+            return
+        # A sleep of nothing lets other threads have the GIL.
+        pause = 0.0 if waited_s < SPIN_S else min(waited_s * PAUSE_SHARE, PAUSE_LONGEST_S)
         self._sleep(min(pause, longest_s))
-        return min(pause * 2, POLL_LONGEST_S)

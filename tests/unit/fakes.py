@@ -46,7 +46,8 @@ class FakeClock:
         self._due.append((self.now + delay_s, action))
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        # Even to yield takes some time.
+        self.now += max(seconds, 1e-6)
         for entry in sorted(self._due, key=lambda due: due[0]):
             if entry[0] <= self.now:
                 self._due.remove(entry)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from moriio_observed.barrier import Era, Outcome, Placement, Waiter, place
+from moriio_observed.barrier import PAUSE_LONGEST_S, Era, Outcome, Placement, Waiter, place
 from moriio_observed.reads import ReadLedger
 from tests.unit.fakes import FakeClock, FakeStatus
 
@@ -103,6 +103,42 @@ def test_without_wait_all_a_status_that_can_wait_is_waited_on() -> None:
     outcome = wait(posted(status), clock)
     assert outcome.landed == 1
     assert status.waits == [1000]
+
+
+def test_without_any_event_a_wait_sleeps_longer_the_longer_it_has_waited() -> None:
+    clock, pauses = FakeClock(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.sleep(seconds)
+
+    waiter = Waiter(ledger := posted(FakeStatus()), 0.01, clock=clock, sleep=sleep)
+    waiter.wait(list(ledger.open_reads()))
+    *pauses, _to_the_deadline = pauses
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (0.0, PAUSE_LONGEST_S)
+
+
+def test_without_any_event_a_read_that_lands_at_once_is_seen_without_a_sleep() -> None:
+    clock, status = FakeClock(), FakeStatus()
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.sleep(seconds)
+
+    clock.at(0.000_05, status.land)
+    waiter = Waiter(ledger := posted(status), 30.0, clock=clock, sleep=sleep)
+    assert waiter.wait(list(ledger.open_reads())).landed == 1
+    assert set(pauses) == {0.0}
+
+
+def test_without_any_event_no_sleep_goes_past_the_deadline() -> None:
+    clock = FakeClock()
+    began = clock()
+    outcome = wait(posted(FakeStatus()), clock, timeout_s=0.001_01)
+    assert outcome.timed_out
+    assert clock() - began == pytest.approx(0.001_01, abs=2e-6)
 
 
 def test_a_wait_wakes_when_another_thread_lands_the_read() -> None:
