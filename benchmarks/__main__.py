@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, tuple[str | None, ...]] = {
     "in_flight": ("0.30.0", INSTALLED, "0.33.0"),
     "waits": (INSTALLED,),
     "polling": (INSTALLED,),
+    "overlap": ("0.30.0", INSTALLED, "0.33.0"),
     "payload": (INSTALLED,),
     "memory": (INSTALLED,),
     "tracing": (INSTALLED,),
