@@ -65,6 +65,7 @@ def idle_step(decode: Decode, layers: int = LAYERS) -> Callable[[], Any]:
             connector.bind_connector_metadata(metadata)
             for name in names:
                 connector.wait_for_layer_load(name)
+                connector.save_kv_layer(name, None, None)
             connector.start_load_kv(context)
             results(nobody)
             connector.get_block_ids_with_load_errors()
@@ -93,6 +94,7 @@ def step_that_loads_first(connector: Any, metadata: Any, context: Any, names: li
         connector.start_load_kv(context)
         for name in names:
             connector.wait_for_layer_load(name)
+            connector.save_kv_layer(name, None, None)
         results(set())
         connector.get_block_ids_with_load_errors()
         stats = connector.get_kv_connector_stats()

@@ -109,6 +109,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         placement = _placement(settings, seams.era, policy)
         hooks = self._hooks = upstream.Hooks(self.connector_worker, seams, self._aggregate)
         self._target_layers = upstream.layer_count(vllm_config)
+        self._saves = not seams.saves_nothing(self.connector_worker)
         self._full_graphs = _full_graphs_protected(vllm_config, Placement.UPSTREAM, seams.era)
         if not upstream.reads(self.connector_worker):
             hooks.install(None)

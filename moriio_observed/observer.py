@@ -144,7 +144,8 @@ class ReadObserver:
     Attributes:
         armed: Whether the layer hook has anything to do. The one thing a step without reads
             looks at, once per layer. Always true where upstream's own barrier is left alone.
-        idle: Whether the step began with `begin_idle_step` and has not been woken since.
+        idle: Whether the step began with `begin_idle_step` and has not been woken since. Still so
+            when the next one begins, that one is at rest as well.
         news: Whether something happened that should leave the worker at once.
     """
 
@@ -162,7 +163,7 @@ class ReadObserver:
         spans: StepRecorder | None = None,
         decided: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self.armed = not placement.ours
+        self.armed = self._armed_at_rest = not placement.ours
         self.placement = placement
         self.era = era
         self.ledger = ledger
@@ -182,6 +183,7 @@ class ReadObserver:
         self._steps = 0
         self._covered: list[int] | None = None
         self.idle = False
+        self._idle_step: tuple[StepNotes, str] | None = None
         self.news = False
         self._reported: dict[str, tuple[str, bool]] = {}
 
@@ -196,17 +198,19 @@ class ReadObserver:
     def begin_idle_step(self, notes: StepNotes, mode: str) -> None:
         """As `begin_step`, at rest, when the scheduler side has nothing to tell."""
         self._steps += 1
-        self._step = _Step(notes, mode)
-        self.armed = not self.placement.ours
+        self._step = None
+        self._idle_step = (notes, mode)
+        self.armed = self._armed_at_rest
         self.idle = True
 
     def end_idle_step(self) -> None:
-        """The forward of an idle step has ended on the host: count it, once."""
-        step = self._step
-        if step is not None and not step.ended:
-            step.ended = True
-            if step.notes.runs_forward:
-                self.metrics.step(step.mode, reads=False)
+        """An idle step has ended, and nothing was posted in it: count it, once."""
+        if self._idle_step is not None:
+            notes, mode = self._idle_step
+            self._idle_step = None
+            # As `runs_forward`, without a call in every step.
+            if notes.scheduled is None or notes.scheduled:
+                self.metrics.step(mode, reads=False)
 
     def begin_step(self, notes: StepNotes, mode: str) -> Outcome | None:
         """A step begins: its metadata were bound, nothing has run.
@@ -219,8 +223,9 @@ class ReadObserver:
             self._record_step(self._unrecorded)
         self._steps += 1
         step = self._step = _Step(notes, mode, started)
+        self._idle_step = None
         self.idle = False
-        self.armed = not self.placement.ours
+        self.armed = self._armed_at_rest
         if notes.ended:
             self.finish(notes.ended)
         if notes.held:
@@ -232,14 +237,17 @@ class ReadObserver:
             return self.before_forward(step.mode)
         return None
 
-    def wake(self, at: float) -> None:
+    def wake(self, at: float, *, after_forward: bool) -> None:
         """Reads are about to be posted, at a time of the clock: the step is idle no more."""
-        step = self._step
-        if self.idle and step is not None:
-            step.started_at = at
-            if step.ended:
-                step.ended_at = at
         self.idle = False
+        if self._idle_step is None:
+            return
+        notes, mode = self._idle_step
+        self._step = _Step(notes, mode, started_at=at)
+        if after_forward:
+            self._step.ended, self._step.ended_at = True, at
+            self.end_idle_step()
+        self._idle_step = None
 
     def posted(
         self,
@@ -273,6 +281,9 @@ class ReadObserver:
         nothing to wait for and nothing has failed.
         """
         step = self._step
+        if self._idle_step is not None:
+            # The mode is known for certain only now, where loads come first.
+            self._idle_step = (self._idle_step[0], mode)
         if step is None or step.ended or step.loads_done or not step.notes.runs_forward:
             return None
         step.loads_done = True
@@ -322,10 +333,11 @@ class ReadObserver:
         """
         started = self._clock()
         self._count_waits()
+        self.end_idle_step()
         step = self._step
         if step is None or step.ended:
             return
-        self.armed = not self.placement.ours
+        self.armed = self._armed_at_rest
         step.ended = True
         step.ended_at = started
         if not step.notes.runs_forward:
@@ -353,7 +365,7 @@ class ReadObserver:
         if not step.ended:
             step.ended_at = self._clock()
         step.ended = step.failed = True
-        self.armed = not self.placement.ours
+        self.armed = self._armed_at_rest
         if self._unrecorded is step:
             self._record_step(step)
 

@@ -36,6 +36,7 @@ class WorkerSide(upstream.MoRIIOConnector):
     _turn: Turn | None = None
     _step_notes = NO_NOTES
     _target_layers = 0
+    _saves = True
     _watch: Any = AlwaysArmed
 
     def register_kv_caches(self, kv_caches: Any) -> None:
@@ -54,6 +55,9 @@ class WorkerSide(upstream.MoRIIOConnector):
         super().bind_connector_metadata(connector_metadata)
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None:
+            return
+        # Nothing was posted in the step before, and all was at rest then.
+        if observer.idle and self._begin_idle_step(hooks, observer, connector_metadata):
             return
         observer.idle = False
         guarded = self._guard.waits
@@ -77,6 +81,20 @@ class WorkerSide(upstream.MoRIIOConnector):
             return
         if outcome is not None and observer.placement.waits:
             hooks.refuse_incomplete("between", outcome)
+
+    def _begin_idle_step(
+        self, hooks: upstream.Hooks, observer: ReadObserver, metadata: Any
+    ) -> bool:
+        """Begin one more step at rest, unless the scheduler side has something to tell."""
+        try:
+            notes = upstream.quiet_notes(metadata)
+            if notes is None:
+                return False
+            self._step_notes = notes
+            observer.begin_idle_step(notes, upstream.bound_mode(notes))
+        except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
+            self._step_back("between", hooks, observer, error)
+        return True
 
     def _announce(self, metadata: Any) -> None:
         """Note what the scheduler side knows of the step; the guard is told what is to be read."""
@@ -105,7 +123,8 @@ class WorkerSide(upstream.MoRIIOConnector):
             return
         notes = self._step_notes
         if notes.loads_before_forward is False:
-            hooks.tell(observer.end_idle_step if observer.idle else observer.end_forward)
+            if not observer.idle:
+                hooks.tell(observer.end_forward)
             hooks.after_forward = True
             try:
                 super().start_load_kv(forward_context, **kwargs)
@@ -147,6 +166,13 @@ class WorkerSide(upstream.MoRIIOConnector):
                     self._observer.fail_step()
                 raise
 
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any
+    ) -> None:
+        """As upstream, which on a decode engine asks at each layer what it is, and does nothing."""
+        if self._saves:
+            super().save_kv_layer(layer_name, kv_layer, attn_metadata, **kwargs)
+
     def _at_layer(self, layer_name: str) -> None:
         hooks, observer = self._hooks, self._observer
         if observer is None or hooks is None or hooks.broken:
@@ -177,6 +203,8 @@ class WorkerSide(upstream.MoRIIOConnector):
         if finished_req_ids:
             self._finish(finished_req_ids)
         sent, received = super().get_finished(finished_req_ids)
+        if self._observer is None or self._observer.idle:
+            return sent, received
         arrived = self._take_turn()
         return sent, {*(received or ()), *arrived} if arrived else received
 
@@ -221,10 +249,12 @@ class WorkerSide(upstream.MoRIIOConnector):
     def get_block_ids_with_load_errors(self) -> Any:
         """As upstream, and the blocks of requests the guard gives up; they are counted."""
         blocks = super().get_block_ids_with_load_errors()
-        if self._observer is not None and self._guard.waits:
+        if self._observer is None or (self._observer.idle and not blocks):
+            return blocks
+        if self._guard.waits:
             # Upstream's come with the first failure, when others of the request are in flight.
             blocks = set() if self._turn is None else self._turn.invalid
-        if blocks and self._observer is not None and self._hooks is not None:
+        if blocks and self._hooks is not None:
             self._hooks.tell(self._observer.metrics.load_errors, len(blocks))
         return blocks
 

@@ -55,6 +55,7 @@ from moriio_observed.upstream.seams import OVERRIDDEN, Seams
 from moriio_observed.upstream.steps import (
     attach_notes,
     bound_mode,
+    quiet_notes,
     read_notes,
     reading_from,
     runtime_mode,
@@ -99,6 +100,7 @@ __all__ = [
     "phantom_cause",
     "policy",
     "prompt_on_remote",
+    "quiet_notes",
     "read_notes",
     "reading_from",
     "reads",

@@ -163,7 +163,7 @@ class Hooks:
         """Around the posting of one request's reads."""
         posting = self._posting = Posting()
         started = time.perf_counter()
-        self.tell(self.observer.wake, started)
+        self.tell(self._wake, started)
         try:
             yield
         finally:
@@ -173,6 +173,9 @@ class Hooks:
             if found is not None:
                 posted = partial(self.observer.posted, started_at=started, post_s=post_s)
                 self.tell(posted, *found)
+
+    def _wake(self, at: float) -> None:
+        self.observer.wake(at, after_forward=self.after_forward)
 
     def _find(
         self,

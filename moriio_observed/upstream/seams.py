@@ -9,6 +9,7 @@ from typing import Any
 
 from moriio_observed.barrier import Era
 from moriio_observed.upstream import mentions
+from moriio_observed.upstream.facts import reads
 from moriio_observed.upstream.moriio import (
     HAS_GROUPS,
     HAS_TRANSFER_RESULTS,
@@ -20,6 +21,7 @@ from moriio_observed.upstream.shapes import Shape
 
 STEP_WAIT = "_await_reads_issued_this_step"
 LAYER_WAIT = "wait_for_layer_load"
+SAVE = "save_kv_layer"
 
 WORKER_SEAMS = {
     "_read_blocks": Shape(reads=("request_id", "dst_engine_id"), passes_on=True),
@@ -38,6 +40,7 @@ CONNECTOR_SEAMS = {
     "bind_connector_metadata": Shape(("connector_metadata",)),
     "start_load_kv": Shape(("forward_context",), passes_on=True),
     LAYER_WAIT: Shape(("layer_name",)),
+    SAVE: Shape(("layer_name", "kv_layer", "attn_metadata"), passes_on=True),
     "get_finished": Shape(("finished_req_ids",)),
     "get_block_ids_with_load_errors": Shape(),
     "update_state_after_alloc": Shape(("request", "blocks", "num_external_tokens")),
@@ -81,6 +84,14 @@ _WAITS = frozenset(
 
 One that uses more does more than wait, a memory fence perhaps, and ours would leave that out.
 """
+
+_SAVES = frozenset(
+    {
+        *("get_role", "ROLE", "CONSUMER", "connector_worker", "save_kv_layer"),
+        *("isinstance", "_connector_metadata", "MoRIIOConnectorMetadata"),
+    }
+)
+"""All that saving a layer uses, in the releases we know: on a decode engine it only asks that."""
 
 _PRODUCER_HOOKS = ("moriio_handshake", "send_notify", "handle_release_message")
 
@@ -199,6 +210,12 @@ class Seams:
         """Look at the classes of what was built, where they are not those we have looked at."""
         usual = (moriio_connector.MoRIIOConnectorWorker, moriio_connector.MoRIIOWrapper)
         return self if (worker, wrapper) == usual else self.detect(worker, wrapper)
+
+    @staticmethod
+    def saves_nothing(worker: Any) -> bool:
+        """Whether upstream's worker is one whose layers' KV is never saved: it only reads."""
+        asks = mentions.by_method(MoRIIOConnector, SAVE)
+        return reads(worker) and bool(asks) and asks <= _SAVES
 
     @property
     def producer_hooks(self) -> dict[str, bool]:

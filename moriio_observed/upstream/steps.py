@@ -11,6 +11,7 @@ from moriio_observed.upstream.moriio import get_forward_context, is_forward_cont
 from moriio_observed.upstream.scheduler import flat
 
 _NOTES = "moriio_observed_notes"
+_NOTHING_TO_TELL = NO_NOTES[2:]
 
 
 def attach_notes(
@@ -23,7 +24,8 @@ def attach_notes(
 ) -> None:
     """Give the worker the scheduler's view of the step, on the metadata it already gets.
 
-    The mapping is the scheduler's own object: in the same pickle it costs a reference.
+    The mapping is the scheduler's own object: in the same pickle it costs a reference. Of a step of
+    which there is no more to tell, a plain tuple of the first two notes is sent: see `quiet_notes`.
 
     Args:
         metadata: Upstream's metadata of the step.
@@ -34,13 +36,18 @@ def attach_notes(
     """
     finished = getattr(scheduler_output, "finished_req_ids", None)
     preempted = getattr(scheduler_output, "preempted_req_ids", None)
+    scheduled = scheduler_output.num_scheduled_tokens
+    loads_before_forward = getattr(scheduler_output, "has_sync_kv_loads", None)
+    if not (finished or preempted or lease_left or held or traceparents):
+        setattr(metadata, _NOTES, (scheduled, loads_before_forward))
+        return
     setattr(
         metadata,
         _NOTES,
         StepNotes(
-            scheduled=scheduler_output.num_scheduled_tokens,
-            loads_before_forward=getattr(scheduler_output, "has_sync_kv_loads", None),
-            ended={*(finished or ()), *(preempted or ())} if finished or preempted else (),
+            scheduled=scheduled,
+            loads_before_forward=loads_before_forward,
+            ended={*(finished or ()), *(preempted or ())},
             held=held,
             # Not the default: what cannot be pickled would not reach the worker.
             lease_left=lease_left or {},
@@ -52,8 +59,19 @@ def attach_notes(
 
 def read_notes(metadata: Any) -> StepNotes:
     """Return what `attach_notes` put there; a bare scheduler side leaves all unknown."""
-    notes: StepNotes = getattr(metadata, _NOTES, NO_NOTES)
-    return notes
+    notes = getattr(metadata, _NOTES, NO_NOTES)
+    return notes if isinstance(notes, StepNotes) else StepNotes(*notes)
+
+
+def quiet_notes(metadata: Any) -> StepNotes | None:
+    """As `read_notes`, of a step in which nothing is read and of which there is no more to tell.
+
+    Asked in every step of an engine at rest, so it makes as few calls as it can.
+    """
+    notes = getattr(metadata, _NOTES, None)
+    if type(notes) is not tuple or metadata.reqs_to_recv:
+        return None
+    return tuple.__new__(StepNotes, notes + _NOTHING_TO_TELL)
 
 
 def reading_from(metadata: Any) -> dict[str, list[int]]:

@@ -508,7 +508,7 @@ def test_an_idle_step_in_which_reads_are_posted_is_a_step_with_reads_from_then_o
     worker = Worker()
     idle_step(worker, "r", before=True)
     worker.clock.sleep(5.0)
-    worker.observer.wake(worker.clock())
+    worker.observer.wake(worker.clock(), after_forward=False)
     assert not worker.observer.idle
     land(worker.post("r"))
     worker.step("r")
@@ -523,8 +523,7 @@ def test_an_idle_step_in_which_reads_are_posted_is_a_step_with_reads_from_then_o
 def test_what_is_posted_after_the_forward_of_an_idle_step_that_needed_it_is_exposed() -> None:
     worker = Worker()
     idle_step(worker, "r")
-    worker.observer.end_idle_step()
-    worker.observer.wake(worker.clock())
+    worker.observer.wake(worker.clock(), after_forward=True)
     land(worker.post("r"))
     worker.end("r")
     assert sum(worker.unprotected().values()) == 1

@@ -101,9 +101,8 @@ def test_a_wait_of_the_limit_is_kept_with_the_step_and_the_read_that_it_was_for(
 def test_an_idle_step_that_is_woken_after_its_forward_has_not_failed() -> None:
     worker = Traced(ratio=0)
     worker.observer.begin_idle_step(StepNotes({"r": 1}, loads_before_forward=False), "NONE")
-    worker.observer.end_idle_step()
     worker.clock.sleep(1.0)
-    worker.observer.wake(worker.clock())
+    worker.observer.wake(worker.clock(), after_forward=True)
     land(worker.post("r"))
     worker.end("r")
     [step] = worker.steps()
