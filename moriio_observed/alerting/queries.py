@@ -92,7 +92,9 @@ class Queries:
     def _known(self, name: str) -> tuple[frozenset[str], Mapping[str, tuple[str, ...]]] | None:
         if (instrument := instrument_of(name)) is not None:
             bucket = frozenset({"le"} if name.endswith("_bucket") else ())
-            whose = self.target - _VLLM | _CANARY if is_of_canary(name) else self.target | _VLLM
+            whose = (
+                self.target - _VLLM | _CANARY if canary.asked_for_in(name) else self.target | _VLLM
+            )
             return whose | bucket | set(instrument.labels), instrument.closed
         if name in self.recorded:
             return self._of(promql.parse(self.recorded[name])), {
@@ -166,14 +168,11 @@ def _is_scalar(expr: promql.Expr) -> bool:
     )
 
 
-def is_of_canary(name: str) -> bool:
-    """Whether a canary exposes a series, or it is recorded of one that a canary exposes."""
-    return canary.PREFIX in name
-
-
 def instrument_of(name: str) -> Instrument | canary.Instrument | None:
     """Return what its catalogue calls a series, an engine's or a canary's; None: neither has it."""
-    prefix, catalog = (canary.PREFIX, canary.CATALOG) if is_of_canary(name) else (PREFIX, CATALOG)
+    prefix, catalog = (
+        (canary.PREFIX, canary.CATALOG) if canary.asked_for_in(name) else (PREFIX, CATALOG)
+    )
     if not name.startswith(prefix):
         return None
     short = name.removeprefix(prefix)

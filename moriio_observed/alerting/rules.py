@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from moriio_observed.alerting.queries import is_of_canary
 from moriio_observed.alerting.values import Values, label_names, substitute
+from moriio_observed.canary import metrics as canary
 
 Rule = dict[str, Any]
 Group = dict[str, Any]
@@ -83,7 +83,7 @@ def _link(rule: Rule, values: Values) -> None:
 
 def _dashboard_url(dashboard: str, expr: str, values: Values) -> str:
     """The dashboard with its variables set to where the alert fires."""
-    if is_of_canary(expr):
+    if canary.asked_for_in(expr):
         level, variables = "canary", CANARY_VARIABLES
     else:
         # An expression that never tells engines apart fires for a fleet.

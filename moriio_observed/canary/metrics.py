@@ -213,6 +213,11 @@ def label_sets(instrument: Instrument, concurrencies: Sequence[int]) -> Iterator
     yield from itertools.product(*values)
 
 
+def asked_for_in(query: str) -> bool:
+    """Whether a query, or a name, is of what canaries expose, or of what is recorded of that."""
+    return PREFIX in query
+
+
 class CanaryMetrics(Collector):
     """The catalogue's series of one canary, all at 0 from the start, for a registry.
 
