@@ -42,7 +42,7 @@ def _unmatched(selector: Selector) -> list[str]:
         for labels in (PER_TARGET, PER_CANARY)
     )
     if selector.name == ALERTS:
-        return of_engine and of_canary and of_engine
+        return of_engine if of_canary else []
     return of_canary if canary.asked_for_in(selector.name) else of_engine
 
 
