@@ -29,6 +29,7 @@ from moriio_observed.alerting.formats import plain
 from moriio_observed.alerting.queries import instrument_of
 from moriio_observed.alerting.rules import Group, render_groups, rules_of
 from moriio_observed.alerting.yaml_text import to_yaml
+from moriio_observed.canary import metrics as canary
 from moriio_observed.demo.metrics import Scrape, scrape
 from moriio_observed.telemetry.catalog import CERTAINTIES, Kind
 from tests.monitoring import PROMETHEUS, eventually, prometheus, query
@@ -52,6 +53,7 @@ OPEN = {
     "remote": tuple(f"10.1.0.{number}:6301" for number in range(REMOTES)),
     "hook": tuple(f"hook_{number}" for number in range(14)),
     "tp_rank": tuple(map(str, range(RANKS))),
+    "concurrency": ("1", "4", "16"),
     "role": ("kv_consumer",),
     "mode": ("read",),
     **dict.fromkeys(("cudagraph_mode", "barrier", "guard"), ("x",)),
@@ -138,6 +140,17 @@ def of_fleets(name: str) -> Iterator[Series]:
             yield Series(series(name, {**fleet, **dict(zip(labels, values, strict=True))}), 0)
 
 
+def of_canaries(name: str) -> Iterator[Series]:
+    """A metric's series of a canary for each model, or what is recorded of it; nothing is wrong."""
+    closed = labels_of(name)
+    for number in range(MODELS):
+        probed = {"job": "canary", "model_name": f"org/model-{number}", "target": "router:8000"}
+        scraped = {"instance": f"10.2.0.{number}:9470"} if instrument_of(name) else {}
+        for values in itertools.product(*closed.values()):
+            labels = {**probed, **scraped, **dict(zip(closed, values, strict=True))}
+            yield Series(series(name, labels), 0)
+
+
 def series(name: str, labels: Mapping[str, str]) -> str:
     """A series as OpenMetrics writes it."""
     inside = ",".join(f'{label}="{value}"' for label, value in labels.items())
@@ -145,15 +158,17 @@ def series(name: str, labels: Mapping[str, str]) -> str:
 
 
 def pasts(groups: list[Group]) -> Iterator[tuple[Iterator[Series], float]]:
-    """What of the past the rules look at: engines' series, then fleets', each with its seconds."""
+    """What of the past the rules look at, each with its seconds; what is recorded comes last."""
     recorded = {rule["record"] for rule in rules_of(groups) if "record" in rule}
     looked_at = windows(groups)
     for name in looked_at.keys() - recorded:
-        yield of_engines(name), looked_at[name]
+        whose = of_canaries if canary.asked_for_in(name) else of_engines
+        yield whose(name), looked_at[name]
     for name in looked_at.keys() & recorded:
         # Those of which only the latest is asked for are recorded anew at once.
         if looked_at[name]:
-            yield of_fleets(name), looked_at[name]
+            whose = of_canaries if canary.asked_for_in(name) else of_fleets
+            yield whose(name), looked_at[name]
 
 
 def write(past: Iterable[Series], seconds: float, until: int, file: TextIO) -> int:

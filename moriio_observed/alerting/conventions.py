@@ -27,13 +27,14 @@ from moriio_observed.alerting.values import (
 CLOSED: Mapping[str, tuple[str, ...]] = {
     "severity": ("page", "ticket"),
     # What happens together, and so is told once.
-    "incident": ("reads", "claims", "release", "setup", "telemetry"),
+    "incident": ("answers", "reads", "claims", "release", "setup", "telemetry"),
     # A symptom makes the budgets and causes of its incident quiet.
     "kind": ("symptom", "budget", "cause"),
 }
 """The labels of an alert's own, and what they may say: routes and inhibitions go by them."""
 
 _LEVELS = {
+    "canary": "canary",
     "engine": "engine",
     "fleet": "fleet",
     "rank": "engine",

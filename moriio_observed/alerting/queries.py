@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import promql_parser as promql
 
+from moriio_observed.canary import metrics as canary
 from moriio_observed.telemetry.catalog import CATALOG, PREFIX, Instrument, Kind
 
 FOREIGN: Mapping[str, frozenset[str]] = {
@@ -26,6 +27,8 @@ FOREIGN: Mapping[str, frozenset[str]] = {
 _WORDS = re.compile(r"[\w|]+")
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _VLLM = frozenset({"model_name", "engine"})
+_CANARY = frozenset(canary.COMMON)
+_SCALARS = ("time", "scalar")
 
 
 @dataclass
@@ -89,7 +92,10 @@ class Queries:
     def _known(self, name: str) -> tuple[frozenset[str], Mapping[str, tuple[str, ...]]] | None:
         if (instrument := instrument_of(name)) is not None:
             bucket = frozenset({"le"} if name.endswith("_bucket") else ())
-            return self.target | _VLLM | bucket | set(instrument.labels), instrument.closed
+            whose = (
+                self.target - _VLLM | _CANARY if canary.asked_for_in(name) else self.target | _VLLM
+            )
+            return whose | bucket | set(instrument.labels), instrument.closed
         if name in self.recorded:
             return self._of(promql.parse(self.recorded[name])), {
                 label: values
@@ -126,17 +132,20 @@ class Queries:
 
     def _binary(self, expr: promql.BinaryExpr) -> frozenset[str]:
         left, right = self._of(expr.lhs), self._of(expr.rhs)
-        if isinstance(expr.lhs, promql.NumberLiteral):
+        if _is_scalar(expr.lhs):
             return right
-        if isinstance(expr.rhs, promql.NumberLiteral) or expr.modifier is None:
+        if _is_scalar(expr.rhs) or expr.modifier is None:
             return left
         if (matching := expr.modifier.matching) is not None:
-            self._need(frozenset(matching.labels), left & right, f"{expr.op} on")
+            how, _, _ = str(matching).partition(" ")
+            have = left & right if how == "on" else left | right
+            self._need(frozenset(matching.labels), have, f"{expr.op} {how}")
         return left | right if str(expr.op) == "or" else left
 
     def _call(self, expr: promql.Call) -> frozenset[str]:
         inner = [self._of(argument) for argument in expr.args]
-        return frozenset().union(*inner)
+        added = {expr.args[1].val} if expr.func.name == "label_replace" else set()
+        return frozenset(added).union(*inner)
 
     def _need(self, named: frozenset[str], have: frozenset[str], where: str) -> None:
         if missing := sorted(named - have):
@@ -153,15 +162,24 @@ def _wanted(matcher: promql.Matcher) -> list[tuple[str, str]]:
     return [(each, each) for each in alternatives]
 
 
-def instrument_of(name: str) -> Instrument | None:
-    """Return what the catalogue calls a series, None where it has no such."""
-    if not name.startswith(PREFIX):
+def _is_scalar(expr: promql.Expr) -> bool:
+    return isinstance(expr, promql.NumberLiteral) or (
+        isinstance(expr, promql.Call) and expr.func.name in _SCALARS
+    )
+
+
+def instrument_of(name: str) -> Instrument | canary.Instrument | None:
+    """Return what its catalogue calls a series, an engine's or a canary's; None: neither has it."""
+    prefix, catalog = (
+        (canary.PREFIX, canary.CATALOG) if canary.asked_for_in(name) else (PREFIX, CATALOG)
+    )
+    if not name.startswith(prefix):
         return None
-    short = name.removeprefix(PREFIX)
-    if (instrument := CATALOG.get(short)) is not None:
+    short = name.removeprefix(prefix)
+    if (instrument := catalog.get(short)) is not None:
         return instrument if instrument.kind is not Kind.HISTOGRAM else None
     for suffix in _SUFFIXES:
-        instrument = CATALOG.get(short.removesuffix(suffix)) if short.endswith(suffix) else None
+        instrument = catalog.get(short.removesuffix(suffix)) if short.endswith(suffix) else None
         if instrument is not None and instrument.kind is Kind.HISTOGRAM:
             return instrument
     return None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from moriio_observed.alerting.values import Values, label_names, substitute
+from moriio_observed.canary import metrics as canary
 
 Rule = dict[str, Any]
 Group = dict[str, Any]
@@ -21,7 +22,9 @@ VARIABLES: Mapping[str, str] = {
     "model_name": "model",
     "engine": "engine",
 }
-"""The dashboards' variables by the label they stand for."""
+"""The dashboards' variables by the label of an engine that they stand for."""
+CANARY_VARIABLES: Mapping[str, str] = {"model_name": "model", "target": "target"}
+"""The same of a canary, whose job is not that of the engines it asks."""
 
 
 def render_groups(
@@ -80,12 +83,16 @@ def _link(rule: Rule, values: Values) -> None:
 
 def _dashboard_url(dashboard: str, expr: str, values: Values) -> str:
     """The dashboard with its variables set to where the alert fires."""
-    engine, fleet = label_names(values, "engine"), label_names(values, "fleet")
-    # An expression that never tells engines apart fires for a fleet.
-    labels = engine if str(values["labels"]["engine"]) in expr or "engine:" in expr else fleet
+    if canary.asked_for_in(expr):
+        level, variables = "canary", CANARY_VARIABLES
+    else:
+        # An expression that never tells engines apart fires for a fleet.
+        of_engine = str(values["labels"]["engine"]) in expr or "engine:" in expr
+        level, variables = "engine" if of_engine else "fleet", VARIABLES
+    labels = label_names(values, level)
     query = "&".join(
         f"var-{variable}={{{{ $labels.{label} | urlquery }}}}"
-        for label, variable in VARIABLES.items()
+        for label, variable in variables.items()
         if label in labels
     )
     return f"{_link_to(values, 'dashboards')}/moriio-{dashboard}?{query}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -82,8 +82,9 @@ class Instrument:
         name: The name without the prefix; counters carry `_total`.
         kind: Counter, gauge or histogram.
         help: The HELP text.
-        labels: Names beyond `COMMON`. `concurrency` is closed by the settings, the rest by
-            `CLOSED`; only `info` has an open one.
+        labels: Names beyond `COMMON`.
+        closed: The values of each label whose set is known beforehand. `concurrency` is closed too,
+            but by the settings; only `info` has open ones.
         buckets: Upper bounds, histograms only.
     """
 
@@ -91,6 +92,7 @@ class Instrument:
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
+    closed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
 
 
@@ -106,6 +108,7 @@ _INSTRUMENTS = (
         " no answer, or none that could be read; busy: not sent, or refused, as the server had"
         " enough to do. swapped, diverged and degenerate are wrong answers.",
         labels=("concurrency", "result"),
+        closed={"result": tuple(Result)},
     ),
     Instrument(
         name="rounds_total",
@@ -113,6 +116,7 @@ _INSTRUMENTS = (
         help="Rounds by the worst of their probes. wrong: swapped, diverged or degenerate; then"
         " outdated, error, busy; right: every probe was sent and is a match or sound.",
         labels=("result",),
+        closed={"result": tuple(RoundResult)},
     ),
     Instrument(
         name="signs_total",
@@ -120,6 +124,7 @@ _INSTRUMENTS = (
         help="Answers with a sign of degeneration beyond what the recorded answers show. Looked"
         " for in both modes. One answer can have several.",
         labels=("sign",),
+        closed={"sign": tuple(Sign)},
     ),
     Instrument(
         name="divergence_tokens",
@@ -183,18 +188,13 @@ _INSTRUMENTS = (
         kind=Kind.GAUGE,
         help="Always 1: what is running, in the labels.",
         labels=("mode", "route", "version"),
+        closed={"mode": tuple(Mode), "route": tuple(Route)},
     ),
 )
 
 CATALOG: Mapping[str, Instrument] = MappingProxyType(
     {instrument.name: instrument for instrument in _INSTRUMENTS}
 )
-
-_CLOSED: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("probes_total", "result"): tuple(Result),
-    ("rounds_total", "result"): tuple(RoundResult),
-    ("signs_total", "sign"): tuple(Sign),
-}
 
 
 def label_sets(instrument: Instrument, concurrencies: Sequence[int]) -> Iterator[tuple[str, ...]]:
@@ -207,12 +207,15 @@ def label_sets(instrument: Instrument, concurrencies: Sequence[int]) -> Iterator
     if instrument.name == "info":
         return
     values = (
-        tuple(map(str, concurrencies))
-        if label == "concurrency"
-        else _CLOSED[instrument.name, label]
+        tuple(map(str, concurrencies)) if label == "concurrency" else instrument.closed[label]
         for label in instrument.labels
     )
     yield from itertools.product(*values)
+
+
+def asked_for_in(query: str) -> bool:
+    """Whether a query, or a name, is of what canaries expose, or of what is recorded of that."""
+    return PREFIX in query
 
 
 class CanaryMetrics(Collector):

@@ -14,7 +14,7 @@ from moriio_observed.telemetry.catalog import Kind
 ALERTS = "ALERTS"
 
 _OF_AN_ALERT = frozenset(
-    {"alertname", "alertstate", "severity", "incident", "kind", "model_name", "engine"}
+    {"alertname", "alertstate", "severity", "incident", "kind", "model_name", "engine", "target"}
 )
 _RANGED = re.compile(r"(\w+)\(\s*[\w:]+(?:\{[^}]*\})?\s*\[([^\]]+)\]")
 _RATES = frozenset({"rate", "irate", "increase"})

@@ -6,15 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moriio_observed.alerting.rules import VARIABLES
+from moriio_observed.alerting.rules import CANARY_VARIABLES, VARIABLES
 from moriio_observed.alerting.values import Values, substitute
 from moriio_observed.dashboarding.errors import DashboardsError
 
 RATE_INTERVAL = "$__rate_interval"
 RANGE = "$__range"
+CHOOSABLE = frozenset({*VARIABLES.values(), "rank", *CANARY_VARIABLES.values()})
+"""The variables of dashboards, of whose values some can be chosen."""
 
 _KEYS = {"expr", "legend"}
-_MATCHERS = ", ".join(f'{label}=~"${variable}"' for label, variable in VARIABLES.items())
+
+
+def _matchers(variables: Mapping[str, str]) -> str:
+    return ", ".join(f'{label}=~"${variable}"' for label, variable in variables.items())
+
+
+_OF_ENGINES, _OF_CANARIES = _matchers(VARIABLES), _matchers(CANARY_VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ def parse_queries(loaded: Any, values: Values) -> Mapping[str, Query]:
             raise DashboardsError(
                 f"queries.yaml: {name} has an expr and perhaps a legend, not {query!r}"
             )
-    selectors = dict.fromkeys(values["selectors"], _MATCHERS)
+    selectors = dict.fromkeys(values["selectors"], _OF_ENGINES) | {"canaries": _OF_CANARIES}
     sources = substitute(dict(loaded), {**values, "selectors": selectors})
     return {
         name: Query(source["expr"].strip(), source.get("legend", ""))
@@ -82,7 +90,7 @@ def interpolate(
         time_range: What stands for `$__range`.
     """
     text = expr.replace(RATE_INTERVAL, rate_interval).replace(RANGE, time_range)
-    everything = {**dict.fromkeys(VARIABLES.values(), ".+"), "rank": ".*"}
+    everything = dict.fromkeys(CHOOSABLE, ".+") | {"rank": ".*"}
     for variable, choice in {**everything, **(choices or {})}.items():
         text = text.replace(f"${variable}", choice)
     return text

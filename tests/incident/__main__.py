@@ -13,10 +13,10 @@ from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import Group, render_groups
 from tests.incident import case
 from tests.incident.backfill import watched
+from tests.incident.canary import with_canary
 from tests.incident.recording import HEALTHY, INCIDENT, WRONG, Recording, load
 from tests.incident.rules import evaluate
 from tests.incident.story import Firing, Story, healthy, story, wrong_at
-from tests.incident.timeline import aligned, in_a_row
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build" / "incident.json"
@@ -104,7 +104,7 @@ def _summary(told: Story) -> list[str]:
 
 def _keep(groups: list[Group], before: Recording, incident: Recording) -> None:
     """Show it as one Prometheus has it, ending now, until the user interrupts."""
-    timeline = in_a_row(healthy(before), RESTART_S, aligned(incident))
+    timeline = with_canary(healthy(before), RESTART_S, incident)
     folder = ROOT / "build" / "incident" / "prometheus"
     shutil.rmtree(folder, ignore_errors=True)
     began = time.time() - timeline.length_s

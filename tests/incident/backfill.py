@@ -12,6 +12,7 @@ from tests.incident.rules import Sample
 from tests.incident.timeline import Timeline
 from tests.monitoring import prometheus
 
+_TIMESTAMP = "_timestamp_seconds"
 KEPT = "--storage.tsdb.retention.time=100y"
 
 
@@ -25,7 +26,8 @@ def watched(
         folder: Where it keeps its data; empty.
         timeline: What it scraped.
         samples: What the rules gave.
-        began: When the timeline began, seconds since the epoch.
+        began: When the timeline began, seconds since the epoch. The values of `…_timestamp_seconds`
+            count from it, as all of the timeline does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "timeline.om"
@@ -50,7 +52,8 @@ def _lines(timeline: Timeline, samples: Sequence[Sample], began: float) -> Itera
     ]
     seen += [(sample.at_s, _series(sample.labels), sample.value) for sample in samples]
     for at_s, name, value in sorted(seen):
-        yield f"{name} {value!r} {began + at_s:.3f}"
+        at = began + value if _TIMESTAMP in name else value
+        yield f"{name} {at!r} {began + at_s:.3f}"
     yield "# EOF"
 
 

@@ -7,21 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moriio_observed.alerting.rules import VARIABLES
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.folder import Dashboard
 from moriio_observed.dashboarding.preview import frames
 from moriio_observed.dashboarding.preview.frames import Frame
 from moriio_observed.dashboarding.preview.prometheus import Prometheus, RefusedError
 from moriio_observed.dashboarding.preview.window import Window, in_seconds
-from moriio_observed.dashboarding.queries import interpolate
+from moriio_observed.dashboarding.queries import CHOOSABLE, interpolate
 from moriio_observed.dashboarding.rules import parts
 
 WIDTH = 1600
 """Of a picture, in pixels."""
 
 _COLUMNS = 24
-_CHOOSABLE = frozenset({*VARIABLES.values(), "rank"})
 _SPECIAL = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
 
@@ -40,9 +38,9 @@ class Asker:
     choices: Mapping[str, Sequence[str]]
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.choices.keys() - _CHOOSABLE):
+        if unknown := sorted(self.choices.keys() - CHOOSABLE):
             raise DashboardsError(
-                f"no variable is called {unknown[0]}: it is one of {', '.join(sorted(_CHOOSABLE))}"
+                f"no variable is called {unknown[0]}: it is one of {', '.join(sorted(CHOOSABLE))}"
             )
 
     def contents(self, dashboard: Dashboard) -> dict[str, Any]:
@@ -61,7 +59,10 @@ class Asker:
             "dashboard": dashboard,
             "from": round(self.window.start * 1000),
             "to": round(self.window.end * 1000),
-            "choices": {name: self.choices.get(name, ()) for name in sorted(_CHOOSABLE)},
+            "choices": {
+                name: self.choices.get(name, ())
+                for name in sorted(CHOOSABLE & parts.variables(dashboard).keys())
+            },
             "panels": panels,
             "events": list(self._events(dashboard)),
         }

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 PER_TARGET = ("job", "instance")
 """The labels that every query must be matched with, by the variable of the same name."""
+PER_CANARY = ("target",)
+"""The same for what a canary tells: its own job and instance are nobody's concern."""
 
 
 @dataclass(frozen=True, slots=True)

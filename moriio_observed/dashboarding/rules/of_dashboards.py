@@ -25,6 +25,8 @@ COLUMNS = 24
 _ON_TIME_CHANGE = 2
 _OF_INTERVALS = {"auto", "auto_min", "auto_count"}
 _LABEL_VALUES = re.compile(r"label_values\((.+), (\w+)\)")
+# Those of Grafana's own begin with two underscores.
+_VARIABLE = re.compile(r"\$(?!__)([a-zA-Z_]\w*)")
 _DASHBOARD = re.compile(r"/d/([\w-]+)")
 _RUNBOOK = re.compile(rf"\$\{{{RUNBOOKS}\}}/(\w+)\.md")
 
@@ -88,6 +90,12 @@ def _unused_variables(dashboard: Dashboard) -> Iterator[str]:
             yield f"variable {name} is in no query: choosing it changes nothing"
 
 
+def _missing_variables(dashboard: Dashboard) -> Iterator[str]:
+    asked = {name for _, expr in expressions(dashboard) for name in _VARIABLE.findall(expr)}
+    for name in sorted(asked - variables(dashboard).keys()):
+        yield f"no variable {name}, though a query asks for it"
+
+
 def _alert_annotation(dashboard: Dashboard) -> Iterator[str]:
     shown = shown_events(dashboard)
     if not any(ALERTS in each.get("target", {}).get("expr", "") for each in shown):
@@ -146,6 +154,7 @@ RULES: tuple[Callable[[Dashboard], Iterator[str]], ...] = (
     _target_variables,
     _every_variable,
     _unused_variables,
+    _missing_variables,
     _alert_annotation,
     _ids,
     _grid,

@@ -110,6 +110,18 @@ def test_what_shares_a_fleet_and_an_incident_is_told_together() -> None:
     assert [rule["equal"] for rule in config()["inhibit_rules"]] == [shared, shared]
 
 
+def test_wrong_answers_to_the_canary_are_kept_quiet_by_nothing() -> None:
+    [failing] = [alert for alert in ALERTS if alert["alert"] == "MoriioCanaryFailing"]
+    matcher = re.compile(r'(\w+)=~?"(.+)"')
+    targets = [rule["target_matchers"] for rule in config()["inhibit_rules"]]
+    wanted = [dict(matcher.fullmatch(one).groups() for one in matchers) for matchers in targets]
+    assert wanted
+    for matchers in wanted:
+        assert not all(
+            re.fullmatch(value, failing["labels"][label]) for label, value in matchers.items()
+        )
+
+
 def test_a_symptom_is_there_before_its_causes_are_told() -> None:
     evaluated_every_s = 15
     waits = re.findall(r"group_wait: (\d+)(s|m)", CONFIG.read_text())
@@ -140,6 +152,14 @@ def test_a_notification_says_where_why_and_what_to_do(tmp_path) -> None:
 def test_whatever_label_tells_where_or_why_is_in_the_text(tmp_path, label, alert) -> None:
     value = f"the-{label}"
     assert value in rendered(tmp_path, "moriio.text", with_labels(**{label: value})), alert
+
+
+@needs("amtool")
+def test_a_canarys_notification_says_what_is_probed_and_what_came_back(tmp_path) -> None:
+    canary = with_labels(target="router:8000", result="swapped", concurrency="16")
+    text = rendered(tmp_path, "moriio.text", canary)
+    assert ", probed at router:8000, 16 at once\n" in text
+    assert "Cause: swapped\n" in text
 
 
 @needs("amtool")

@@ -85,7 +85,7 @@ def test_what_an_alert_lacks_is_told(alert, says) -> None:
 def test_a_recording_rule_is_named_level_metric_operations(name) -> None:
     told = problems(ALERT, RECORDING | {"record": name})
     assert told == [
-        f"{name}: not level:metric:operations, with a level of engine, fleet, rank, remote"
+        f"{name}: not level:metric:operations, with a level of canary, engine, fleet, rank, remote"
     ]
 
 

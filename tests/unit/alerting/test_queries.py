@@ -4,6 +4,7 @@ from moriio_observed.alerting.queries import Queries, instrument_of
 
 TARGET = frozenset({"job", "instance"})
 VLLM = {"model_name", "engine"}
+CANARY = {"model_name", "target"}
 RECORDED = {
     "engine:x:rate5m": "sum by (job, cause) (rate(moriio_unprotected_steps_total[5m]))",
 }
@@ -30,6 +31,8 @@ def labels(query: str) -> set[str]:
         "moriio_barrier_wait_seconds",
         "moriio_requests_total_sum",
         "moriio_reads_in_flight_bucket",
+        "moriio_canary_requests_total",
+        "moriio_canary_probe_seconds",
         "vllm:none",
         "fleet:x:rate5m",
         "up",
@@ -63,6 +66,10 @@ def test_a_metric_that_nobody_exposes_is_told(name) -> None:
             "moriio_requests_total / on (cause) moriio_steps_total",
             "/ on: no label cause",
         ),
+        ("moriio_requests_total and ignoring (cause) moriio_requests_total", "and ignoring: no "),
+        ('moriio_canary_rounds_total{result="match"}', "result of moriio_canary_rounds_total is "),
+        ("sum by (engine) (moriio_canary_rounds_total)", "sum by: no label engine"),
+        ("sum by (target) (moriio_requests_total)", "sum by: no label target"),
         ("sum(", "does not parse"),
     ],
 )
@@ -88,7 +95,14 @@ def test_a_value_that_a_label_takes_is_well_however_it_is_asked_for(query) -> No
         ("moriio_requests_total", TARGET | VLLM),
         ("rate(moriio_barrier_wait_seconds_bucket[5m])", TARGET | VLLM | {"site", "tp_rank", "le"}),
         ("vllm:num_requests_running > 0", TARGET | VLLM),
+        ("moriio_canary_probe_seconds_count", TARGET | CANARY | {"concurrency"}),
         ("2 * engine:x:rate5m", {"job", "cause"}),
+        ("time() - engine:x:rate5m", {"job", "cause"}),
+        ('label_replace(engine:x:rate5m, "why", "b", "", "")', {"job", "cause", "why"}),
+        (
+            "moriio_unprotected_steps_total and ignoring (cause, certainty) moriio_requests_total",
+            TARGET | VLLM | {"cause", "certainty"},
+        ),
         ("sum without (cause) (engine:x:rate5m)", {"job"}),
         ("sum(moriio_requests_total)", set()),
         ("max_over_time(engine:x:rate5m[1h:5m])", {"job", "cause"}),

@@ -9,7 +9,11 @@ from moriio_observed.alerting.yaml_text import to_yaml
 
 VALUES = {
     "selectors": {"engines": 'job="d"'},
-    "labels": {"engine": "job, instance, model_name, engine", "fleet": "job, model_name"},
+    "labels": {
+        "engine": "job, instance, model_name, engine",
+        "fleet": "job, model_name",
+        "canary": "job, model_name, target",
+    },
     "links": {"runbooks": "https://runbooks.example/", "dashboards": "https://grafana.example/d/"},
     "resource": {"name": "ours", "release": "prom", "namespace": "there"},
 }
@@ -26,6 +30,11 @@ SOURCES = [
                 "annotations": {"summary": "s", "dashboard": "fleet"},
             },
             {
+                "alert": "OfACanary",
+                "expr": "sum by (${labels.canary}) (moriio_canary_x) > 0",
+                "annotations": {"summary": "s", "dashboard": "salad-watch"},
+            },
+            {
                 "alert": "OfAFleet",
                 "expr": "fleet:x:rate5m > 0",
                 "annotations": {"summary": "s", "dashboard": "salad-watch"},
@@ -37,8 +46,8 @@ SOURCES = [
 
 @pytest.fixture
 def rules():
-    recording, engine, fleet = render_groups(SOURCES, VALUES)[0]["rules"]
-    return {"recording": recording, "engine": engine, "fleet": fleet}
+    recording, engine, canary, fleet = render_groups(SOURCES, VALUES)[0]["rules"]
+    return {"recording": recording, "engine": engine, "canary": canary, "fleet": fleet}
 
 
 def test_the_users_selector_is_in_the_query(rules) -> None:
@@ -62,6 +71,13 @@ def test_the_dashboard_of_a_fleets_alert_names_no_engine(rules) -> None:
     assert rules["fleet"]["annotations"]["dashboard_url"] == (
         "https://grafana.example/d/moriio-salad-watch"
         "?var-job={{ $labels.job | urlquery }}&var-model={{ $labels.model_name | urlquery }}"
+    )
+
+
+def test_the_dashboard_of_a_canarys_alert_shows_the_engines_of_its_model(rules) -> None:
+    assert rules["canary"]["annotations"]["dashboard_url"] == (
+        "https://grafana.example/d/moriio-salad-watch"
+        "?var-model={{ $labels.model_name | urlquery }}&var-target={{ $labels.target | urlquery }}"
     )
 
 

@@ -21,6 +21,7 @@ VALUES = FOLDER.values()
 
 PAGES = {
     "MoriioBarrierTimeouts",
+    "MoriioCanaryFailing",
     "MoriioExposureBudgetBurnFast",
     "MoriioPeerFailures",
     "MoriioPhantomHits",
@@ -31,6 +32,9 @@ PAGES = {
 }
 TICKETS = {
     "MoriioBarrierWaitHigh",
+    "MoriioCanaryNoVerdict",
+    "MoriioCanaryNotRunning",
+    "MoriioCanaryOutdated",
     "MoriioDeferredSendsExpired",
     "MoriioDeferredSendsPilingUp",
     "MoriioExposureBudgetBurnSlow",
@@ -125,10 +129,11 @@ def test_labels_of_a_users_own_go_through_every_rule(tmp_path) -> None:
     own.write_text(
         yaml.safe_dump(
             {
-                "selectors": {"engines": 'namespace="prod"', "vllm": 'namespace="prod"'},
+                "selectors": dict.fromkeys(VALUES["selectors"], 'namespace="prod"'),
                 "labels": {
                     "engine": "cluster, namespace, job, instance, model_name, engine",
                     "fleet": "cluster, namespace, job, model_name",
+                    "canary": "cluster, namespace, job, model_name, target",
                 },
             }
         )

@@ -12,6 +12,9 @@ KNOWN = rules.Known(
     target=frozenset({"job", "instance"}),
     recorded={
         "engine:x:rate5m": "sum by (job, instance) (rate(moriio_requests_total[5m]))",
+        "canary:moriio_canary_rounds:increase5m": (
+            "sum by (model_name, target) (increase(moriio_canary_rounds_total[5m]))"
+        ),
     },
     runbooks=frozenset({"MoriioLateLandings"}),
 )
@@ -195,6 +198,11 @@ def test_a_variable_that_no_query_uses_is_told() -> None:
     ]
 
 
+def test_a_variable_that_is_not_there_is_told() -> None:
+    expr = 'max(moriio_reads_in_flight{tp_rank=~"$rank", MATCHED})'
+    assert asking(expr) == ["no variable rank, though a query asks for it"]
+
+
 def test_panels_of_a_folded_row_are_held_to_the_rules() -> None:
     panel = WELL["panels"][1] | {"description": ""}
     assert problems(changed("panels/0/panels", [panel])) == ["panel 'P': no description"]
@@ -209,10 +217,26 @@ def test_panels_of_a_folded_row_are_held_to_the_rules() -> None:
         "histogram_quantile(0.9, rate(moriio_post_seconds_bucket{MATCHED}[$__rate_interval]))",
         "deriv(moriio_deferred_sends{MATCHED}[15m])",
         "sum(vllm:num_requests_running{MATCHED})",
+        'label_replace(moriio_reads_in_flight{MATCHED}, "a", "$1", "job", "(.+)")',
     ],
 )
 def test_queries_that_keep_the_rules_are_well(expr) -> None:
     assert asking(expr) == []
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        'max(moriio_canary_golden_prompts{target=~"$target"})',
+        'max(canary:moriio_canary_rounds:increase5m{target=~"$target"})',
+        'count(ALERTS{alertname=~"MoriioCanary.+", target=~"$target"})',
+    ],
+)
+def test_what_a_canary_tells_is_chosen_by_what_it_probes(expr) -> None:
+    dashboard = changed("panels/1/targets/0/expr", expr)
+    target = variable("target") | {"query": "label_values(moriio_canary_info, target)"}
+    dashboard["templating"]["list"].append(target)
+    assert problems(dashboard) == []
 
 
 @pytest.mark.parametrize(
@@ -239,6 +263,14 @@ def test_queries_that_keep_the_rules_are_well(expr) -> None:
         (
             "max(moriio_reads_in_flight{MATCHED}) / max(moriio_deferred_sends)",
             "moriio_deferred_sends is not matched with the variable job",
+        ),
+        (
+            "max(moriio_canary_golden_prompts{MATCHED})",
+            "moriio_canary_golden_prompts is not matched with the variable target",
+        ),
+        (
+            'count(ALERTS{job=~"$job"})',
+            "ALERTS is not matched with the variable instance",
         ),
         (
             "sum(rate(moriio_requests_total{MATCHED}[5m]))",

@@ -8,6 +8,7 @@ import yaml
 
 from moriio_observed.alerting.folder import Folder as AlertsFolder
 from moriio_observed.alerting.rules import DASHBOARDS, VARIABLES
+from moriio_observed.canary.metrics import Result, RoundResult
 from moriio_observed.config import Settings
 from moriio_observed.dashboarding import check
 from moriio_observed.dashboarding.build import INSTALL
@@ -38,7 +39,8 @@ def test_they_are_what_their_sources_say() -> None:
 @EVERY
 def test_engines_can_be_chosen_as_alerts_tell_them_apart_and_ranks_too(name) -> None:
     variables = [variable["name"] for variable in BUILT[name]["templating"]["list"]]
-    assert variables == ["datasource", *VARIABLES.values(), "rank", "runbooks"]
+    canary = ["target"] if name == "salad-watch" else []
+    assert variables == ["datasource", *VARIABLES.values(), "rank", "runbooks", *canary]
 
 
 @EVERY
@@ -113,6 +115,24 @@ def test_every_barrier_and_guard_has_a_state(setting) -> None:
         if panel["type"] == "state-timeline" and "mappings" in panel["fieldConfig"]["defaults"]
     }[f"{setting.capitalize()} in force"]
     assert [states[str(number)]["text"] for number, _ in enumerate(shown, start=1)] == shown
+
+
+def test_every_result_of_a_canarys_round_has_a_state_and_the_worse_wins() -> None:
+    [panel] = [one for one in panels(BUILT["salad-watch"]) if one["title"] == "Canary's verdict"]
+    [mapped] = panel["fieldConfig"]["defaults"]["mappings"]
+    states = {number: each["text"] for number, each in mapped["options"].items()}
+    asked = FOLDER.queries(VALUES)["canary_verdict"].expr
+    numbers = dict(re.findall(r'result="(\w+)"[^*]*?bool 0\)(?: \* (\d))?', asked))
+    assert {number or "1": result for result, number in numbers.items()} == states
+    assert [states[number] for number in sorted(states, reverse=True)] == list(RoundResult)
+
+
+def test_every_result_of_a_probe_has_a_colour() -> None:
+    shown = {panel["title"]: panel for panel in panels(BUILT["salad-watch"])}
+    coloured = shown["Probes by what came back"]["fieldConfig"]["overrides"]
+    assert {each["matcher"]["options"] for each in coloured} == {
+        f"/^{result}/" for result in Result
+    }
 
 
 @EVERY

@@ -101,6 +101,12 @@ def test_several_choices_are_one_expression_for_just_these_values(answering) -> 
     assert answering.asked[0]["query"] == 'a{instance=~"(a\\\\.b:1|c)"}'
 
 
+def test_the_page_is_told_what_is_chosen_of_the_variables_that_the_dashboard_has(answering) -> None:
+    having = {"templating": {"list": [{"name": "engine"}, {"name": "target"}]}}
+    told = asker(answering, engine=["0"], job=["d"]).contents(dashboard(**having))
+    assert told["choices"] == {"engine": ["0"], "target": ()}
+
+
 def test_a_choice_of_no_variable_is_named_with_those_there_are(answering) -> None:
     with pytest.raises(DashboardsError, match="no variable is called layer: it is one of engine,"):
         asker(answering, layer=["1"])

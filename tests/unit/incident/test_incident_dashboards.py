@@ -1,6 +1,7 @@
 """The shipped dashboards on what was recorded, asked of a real Prometheus.
 
-The incident follows upon the healthy minutes: those have waits, `upstream` under FULL has none.
+The incident follows upon the healthy minutes: those have waits, `upstream` under FULL has none. A
+canary was not recorded; beside them is one of ours that asks a stand-in.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from moriio_observed.dashboarding.queries import RANGE, interpolate
 from moriio_observed.dashboarding.rules.parts import expressions
 from moriio_observed.demo import web
 from tests.incident.backfill import watched
+from tests.incident.canary import with_canary
 from tests.incident.recording import HEALTHY, INCIDENT, load
 from tests.incident.rules import evaluate
-from tests.incident.timeline import aligned, in_a_row
+from tests.incident.timeline import aligned
 from tests.monitoring import PROMETHEUS
 from tests.tools import needs
 
@@ -48,7 +50,7 @@ EMPTY = {
 def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Asks as a dashboard over all that was recorded does; gives the values it would draw."""
     groups = render_groups(ALERTS.sources(), ALERTS.values())
-    timeline = in_a_row(aligned(load(HEALTHY)), RESTART_S, aligned(load(INCIDENT)))
+    timeline = with_canary(aligned(load(HEALTHY)), RESTART_S, load(INCIDENT))
     length = int(timeline.length_s)
     folder = tmp_path_factory.mktemp("watched")
     with watched(folder, timeline, evaluate(groups, timeline), BEGAN) as url:
