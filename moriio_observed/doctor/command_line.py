@@ -33,6 +33,7 @@ _SHORT = {
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_LEVEL = re.compile(r"\d{1,9}")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
@@ -171,7 +172,7 @@ def _take(line: CommandLine, name: str, value: str | None) -> None:
 def _take_json(line: CommandLine, name: str, path: list[str], value: str, word: str) -> None:
     if path:
         _set(line.dotted.setdefault(name, {}), path, value, word)
-    elif name == COMPILATION and value.strip().isdecimal():
+    elif name == COMPILATION and _LEVEL.fullmatch(value.strip()):
         line.plain[name] = {"mode": int(value)}
     else:
         line.plain[name] = parse_object(value, word.partition("=")[0])

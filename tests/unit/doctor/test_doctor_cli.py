@@ -74,7 +74,7 @@ def test_nothing_that_matters_is_exit_status_0(capsys: pytest.CaptureFixture[str
         ["--url", "localhost:8000"],
         ["--url", "http://[::1"],
         ["--url", "http://x/metrics?a=1"],
-        ["--prometheus", "http://me:secret@x"],
+        ["--prometheus", "ftp://me:secret@x"],
         ["--kv-transfer-config", "nosuch.json"],
         ["--prometheus", "ftp://x"],
         ["--log", "/nonexistent"],
