@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from moriio_observed.alerting.folder import Folder as AlertsFolder
 from moriio_observed.alerting.values import Values
+from moriio_observed.alerting.yaml_text import NotYamlError, from_yaml
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.queries import Query, parse_queries
 
@@ -78,11 +77,12 @@ def to_text(dashboard: Dashboard) -> str:
 def _read_json(path: Path) -> Dashboard:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
     if not isinstance(loaded, dict) or not _are_mappings(loaded.get("panels")):
         raise DashboardsError(f"{path} is no dashboard: it has no list of panels")
-    variables = loaded.get("templating", {}).get("list", [])
+    templating = loaded.get("templating", {})
+    variables: Any = templating.get("list", []) if isinstance(templating, Mapping) else None
     if not _are_mappings(variables) or not all({"name", "type"} <= set(one) for one in variables):
         raise DashboardsError(f"{path} is no dashboard: a variable has a name and a type")
     return loaded
@@ -94,8 +94,8 @@ def _are_mappings(listed: Any) -> bool:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return from_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except NotYamlError as error:
         raise DashboardsError(f"{path} is no YAML: {error}") from None

@@ -85,14 +85,19 @@ def split(text: str) -> list[str]:
         ) from None
 
 
-def read(words: Sequence[str]) -> CommandLine:
+def read(words: Sequence[str], file: Sequence[str] = ()) -> CommandLine:
     """Read a command line.
+
+    Args:
+        words: Its words.
+        file: What its ``--config`` file says, as such words. Its own overrule them.
 
     Raises:
         InputError: An option of interest has no value, or a JSON option is not JSON.
     """
     line = CommandLine()
-    rest = _skip_program(list(words), line)
+    rest = [*file, *_skip_program(list(words), line)]
+    model = ""
     while rest:
         word = rest.pop(0)
         if _is_program(word):
@@ -100,7 +105,7 @@ def read(words: Sequence[str]) -> CommandLine:
                 "the command line starts two engines: give each in a --command of its own"
             )
         if not word.startswith("-") or word == "-":
-            line.model = line.model or word
+            model = model or word
             continue
         name, path, value = _option(word)
         if name == "optimization-level" and value is None:
@@ -111,6 +116,7 @@ def read(words: Sequence[str]) -> CommandLine:
             if value is None and name not in FLAGS and rest and not _is_option(rest[0]):
                 value = rest.pop(0)
             _take(line, name, value)
+    line.model = model or line.model
     return line
 
 
@@ -163,7 +169,7 @@ def _next(rest: list[str], option: str) -> str:
 def _take(line: CommandLine, name: str, value: str | None) -> None:
     if name == "model":
         line.model = value or ""
-    elif name.startswith("no-") and value is None:
+    elif name.startswith("no-") and value in (None, "true"):
         line.options[name.removeprefix("no-")] = "false"
     else:
         line.options[name] = value

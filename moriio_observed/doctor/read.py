@@ -27,6 +27,14 @@ LONGEST_REASON = 300
 _USER = re.compile(r"//.*@")
 
 
+def is_file(path: str) -> bool:
+    """Whether a text is the path of a file."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def text_of(path: str, name: str) -> str:
     """A file's text.
 

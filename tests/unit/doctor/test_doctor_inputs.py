@@ -117,7 +117,7 @@ def test_no_in_front_switches_off() -> None:
         ("vllm serve m --kv-transfer-config '{", "quote"),
         ("vllm serve m --kv-transfer-config", "wants a value"),
         ("vllm serve m", "no --kv-transfer-config: .* Without -- in front"),
-        ("vllm serve --config vllm.yaml", "--config file is not read"),
+        ("vllm serve --config no.yaml", r"--config file was not read: there is no such"),
         ("vllm serve m --port 1 & vllm serve m --port 2", "starts two engines"),
         ("docker run image", "not one of vLLM's"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config is not JSON"),
