@@ -1,7 +1,8 @@
-"""Knock at front doors for a while: ``python -m tests.fuzz``. Exits 1 when one breaks.
+"""Bring anything to front doors for a while: ``python -m tests.fuzz``. Exits 1 when one breaks.
 
-What coverage finds is kept in `build/fuzz/`, where the next run begins, and what breaks a door
-beside it.
+It wants atheris, which comes with the extra `dev`. What widens its coverage is kept in
+`build/fuzz/`, where the next run begins, and what breaks a door is beside it: `--again` brings it
+once more.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from pathlib import Path
 from tests.fuzz.doors import DOORS
 
 BUILD = Path(__file__).parents[2] / "build" / "fuzz"
-SLOWEST_S, LONGEST = 10, 8192
+SLOWEST_S = 10
+"""What takes longer hangs."""
+LONGEST = 8192
+"""Bytes; a number of more than 4300 digits is a case of its own in Python."""
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--door", action="append", choices=DOORS, help="only this; repeatable")
     parser.add_argument("--seconds", type=int, default=600, help="for each (default: 600)")
-    parser.add_argument("--again", type=Path, metavar="FILE", help="only what broke a --door")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="what broke a --door")
     return parser.parse_args()
 
 
@@ -30,26 +34,35 @@ def main() -> int:
     names = chosen.door or list(DOORS)
     if chosen.again:
         for name in names:
-            DOORS[name].knock(chosen.again.read_bytes())
+            print(f"{name}: {DOORS[name].takes(chosen.again.read_bytes())}")
         return 0
-    broken = [name for name in names if not holds(name, chosen.seconds, BUILD)]
+    limit = f"-max_total_time={chosen.seconds}"
+    broken = [name for name in names if not holds(name, BUILD, limit)]
     print(f"{len(names) - len(broken)} doors hold, {len(broken)} break: {', '.join(broken)}")
     return 1 if broken else 0
 
 
-def holds(name: str, seconds: int, build: Path) -> bool:
-    """Let libFuzzer knock at a door, in a process of its own: it ends the one it runs in."""
+def holds(name: str, build: Path, limit: str) -> bool:
+    """Let libFuzzer at a door, in a process of its own, as it ends the one it runs in.
+
+    Args:
+        name: Which door.
+        build: Where it keeps what it found.
+        limit: libFuzzer's option that ends it.
+    """
     kept = build / name
     kept.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(DOORS[name].seeds):
         (kept / f"seed-{number}").write_bytes(seed)
     words = build / f"{name}.dict"
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in DOORS[name].words if word))
-    run = [sys.executable, "-m", "tests.fuzz.guided", name, str(kept), f"-dict={words}"]
-    limits = [f"-max_total_time={seconds}", f"-timeout={SLOWEST_S}", f"-max_len={LONGEST}"]
-    print(f"{name}: {seconds} s", flush=True)
-    options = [*limits, f"-artifact_prefix={build}/{name}-", "-print_final_stats=1", "-verbosity=0"]
-    return subprocess.run([*run, *options], check=False).returncode == 0
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in DOORS[name].words))
+    options = [
+        *(limit, f"-dict={words}", f"-artifact_prefix={build}/{name}-"),
+        *(f"-timeout={SLOWEST_S}", f"-max_len={LONGEST}", "-print_final_stats=1", "-verbosity=0"),
+    ]
+    run = [sys.executable, "-m", "tests.fuzz.guided", name, str(kept), *options]
+    print(f"{name} {limit}", flush=True)
+    return subprocess.run(run, check=False).returncode == 0
 
 
 def _escaped(word: str) -> str:

@@ -29,13 +29,15 @@ class Door:
     seeds: tuple[bytes, ...] = ()
     words: tuple[str, ...] = ()
 
-    def knock(self, brought: bytes) -> None:
-        """Come in, or be told why not; anything else is a bug."""
+    def takes(self, brought: bytes) -> bool:
+        """Whether it is let in; else somebody is told why not. Anything else is a bug."""
         try:
             self.enter(brought)
         except self.refusals as refusal:
             if not str(refusal).strip():
                 raise AssertionError(f"refused without a word: {refusal!r}") from refusal
+            return False
+        return True
 
 
 def text_of(brought: bytes) -> str:

@@ -11,5 +11,5 @@ with atheris.instrument_imports(include=["moriio_observed", "prometheus_client"]
 
 if __name__ == "__main__":
     program, door, *options = sys.argv
-    atheris.Setup([program, *options], DOORS[door].knock)
+    atheris.Setup([program, *options], DOORS[door].takes)
     atheris.Fuzz()
