@@ -33,6 +33,7 @@ _SHORT = {
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_IMAGE = re.compile(r"(^|/)vllm-openai[\w.-]*([:@][\w.:-]+)?$")
 _LEVEL = re.compile(r"\d{1,9}")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
@@ -121,8 +122,11 @@ def read(words: Sequence[str], file: Sequence[str] = ()) -> CommandLine:
 
 
 def _skip_program(words: list[str], line: CommandLine) -> list[str]:
-    """The words behind ``A=B vllm serve`` or ``python -m …api_server``; keeps the variables."""
-    start = next((index for index, word in enumerate(words) if _is_program(word)), None)
+    """The words behind ``A=B vllm serve``, ``…api_server`` or an image; keeps the variables."""
+    starts = [index for index, word in enumerate(words) if _is_program(word)]
+    # The image's own entry point, where no other program is named.
+    starts += [index for index, word in enumerate(words) if _IMAGE.search(word)]
+    start = next(iter(starts), None)
     front = list(takewhile(_ASSIGNMENT.match, words)) if start is None else words[:start]
     for word in filter(_ASSIGNMENT.match, front):
         name, _, value = word.partition("=")
@@ -131,7 +135,8 @@ def _skip_program(words: list[str], line: CommandLine) -> list[str]:
     if start is None and rest and not rest[0].startswith("-"):
         raise InputError(
             f"the command line {shown(' '.join(words))} is not one of vLLM's: expected 'vllm serve "
-            "MODEL …' or 'python -m vllm.entrypoints.openai.api_server …'"
+            "MODEL …', 'python -m vllm.entrypoints.openai.api_server …' or 'docker run … "
+            "vllm/vllm-openai …'"
         )
     return [_filled_in(word, line.environ) for word in rest]
 

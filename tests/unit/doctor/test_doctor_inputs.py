@@ -69,6 +69,19 @@ def test_variables_of_a_container_are_the_engines() -> None:
     assert line.environ == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 
 
+@pytest.mark.parametrize(
+    "image", ["vllm/vllm-openai:v0.32.0", "registry.example:5000/x/vllm-openai-rocm@sha256:0a"]
+)
+def test_the_image_of_vllm_is_its_program(image: str) -> None:
+    words = f"docker run -e A=1 -p 8000:8000 {image} --model m --port 9000"
+    line = read(split(words))
+    assert (line.environ, line.model, line.options["port"]) == ({"A": "1"}, "m", "9000")
+
+
+def test_a_program_that_is_named_behind_an_image_is_the_one() -> None:
+    assert read(split("docker run vllm/vllm-openai vllm serve m")).model == "m"
+
+
 def test_a_variable_that_nothing_sets_keeps_its_name() -> None:
     assert read(["serve", "m", "--port", "$PORT"]).options["port"] == "$PORT"
 

@@ -94,6 +94,7 @@ def test_a_page_that_is_none_of_prometheus_is_a_finding() -> None:
 
 def test_a_server_without_our_series_is_unobserved_and_told_why() -> None:
     [found] = looked_at(f"vllm:num_requests_running{{{LABELS}}} 0\n")
+    assert found.name == "server-unobserved"
     assert "vLLM's own connector runs there" in found.why
     [found] = looked_at(f"vllm:num_requests_running{{{LABELS}}} 0\n", engine(config()))
     assert "not the one this server was started with" in found.why
