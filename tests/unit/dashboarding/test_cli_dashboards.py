@@ -95,10 +95,13 @@ def test_two_dashboards_with_one_uid_are_told(copy, capsys) -> None:
     ("text", "told"),
     [
         ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ('{"panels": ' + "1" * 5000, "cannot be read"),
         ("[]", "no list of panels"),
         ("{}", "no list of panels"),
         ('{"panels": [7]}', "no list of panels"),
         ('{"panels": [], "templating": {"list": [{"name": "a"}]}}', "a name and a type"),
+        ('{"panels": [], "templating": []}', "a name and a type"),
     ],
 )
 def test_a_file_that_is_no_dashboard_is_named(copy, text, told) -> None:

@@ -134,6 +134,7 @@ def test_no_in_front_switches_off() -> None:
         ("vllm serve m --port 1 & vllm serve m --port 2", "starts two engines"),
         ("docker run image", "not one of vLLM's"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config is not JSON"),
+        (f"vllm serve m -cc {'3' * 5000}", "-cc cannot be read: Exceeds the limit"),
         ("vllm serve m -cc.a=1 -cc.a.b=2 --kv-transfer-config {}", "given as 1 before"),
     ],
 )
