@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from moriio_observed.cli import main
 from moriio_observed.doctor.errors import InputError
 from moriio_observed.doctor.read import Address, Unreachable, address_of, page, web_address
+from tests.unit.doctor.patients import Quiet, answering
 
 METRICS = "moriio_steps_total 1\nvllm:x 1\n"
 
@@ -22,25 +21,16 @@ def behind_a_login(sends_to: str = "") -> Iterator[tuple[str, list[str | None]]]
     """A server that lets in who says anything, or sends them on; also what they said."""
     said: list[str | None] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Quiet):
+        def do_GET(self) -> None:  # noqa: N802  (its name in http.server)
             said.append(self.headers.get("Authorization"))
             self.send_response(302 if sends_to else 200 if said[-1] else 401)
             self.send_header("Location", sends_to)
             self.end_headers()
             self.wfile.write(METRICS.encode())
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}", said
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(Handler) as url:
+        yield url.removeprefix("http://"), said
 
 
 def basic(user: str) -> str:
