@@ -12,7 +12,7 @@ from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.findings import Finding, worst_first
 from moriio_observed.doctor.incidents import group
 from moriio_observed.doctor.inputs import named, version_installed
-from moriio_observed.doctor.log_lines import events
+from moriio_observed.doctor.log_lines import Lines, events
 from moriio_observed.doctor.read import Address, lines_of
 
 
@@ -62,4 +62,8 @@ def _findings(case: Case) -> Iterator[Finding]:
         stored = prometheus.ask(case.prometheus, scrape.wanted(servers))
         yield from scrape.check(stored, servers)
     for path in case.logs:
-        yield from log.check(path, group(events(lines_of(path, "--log"))))
+        lines = Lines(lines_of(path, "--log"))
+        incidents = group(events(lines))
+        yield from log.check(path, incidents)
+        if not incidents and not lines.are_vllms:
+            yield log.unrecognised(path)
