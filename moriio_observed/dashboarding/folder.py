@@ -13,6 +13,7 @@ from moriio_observed.alerting.values import Values
 from moriio_observed.alerting.yaml_text import NotYamlError, from_yaml
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.queries import Query, parse_queries
+from moriio_observed.dashboarding.shape import malformed
 
 Dashboard = dict[str, Any]
 """A dashboard as Grafana takes it."""
@@ -79,17 +80,14 @@ def _read_json(path: Path) -> Dashboard:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
-    if not isinstance(loaded, dict) or not _are_mappings(loaded.get("panels")):
+    if not isinstance(loaded, dict) or "panels" not in loaded:
         raise DashboardsError(f"{path} is no dashboard: it has no list of panels")
-    templating = loaded.get("templating", {})
-    variables: Any = templating.get("list", []) if isinstance(templating, Mapping) else None
-    if not _are_mappings(variables) or not all({"name", "type"} <= set(one) for one in variables):
+    if (problem := malformed(loaded)) is not None:
+        raise DashboardsError(f"{path} is no dashboard: {problem}")
+    variables = loaded.get("templating", {}).get("list", [])
+    if not all({"name", "type"} <= one.keys() for one in variables):
         raise DashboardsError(f"{path} is no dashboard: a variable has a name and a type")
     return loaded
-
-
-def _are_mappings(listed: Any) -> bool:
-    return isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed)
 
 
 def _read_yaml(path: Path) -> Any:

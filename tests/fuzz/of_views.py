@@ -10,13 +10,17 @@ import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from functools import cache
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from unittest.mock import patch
 
 from rich.console import Console, Group
 
 from moriio_observed.cli import main
+from moriio_observed.dashboarding.errors import DashboardsError
+from moriio_observed.dashboarding.preview import prometheus as preview
+from moriio_observed.dashboarding.preview.contents import Asker
+from moriio_observed.dashboarding.preview.window import Window, at, in_seconds
 from moriio_observed.demo import metrics
 from moriio_observed.doctor import prometheus, read
 from moriio_observed.doctor.checks import scrape
@@ -61,6 +65,24 @@ def _prometheus(brought: bytes) -> None:
         shown(scrape.check(prometheus.ask(SERVER, ["moriio_steps_total"]), []))
         told = alerts.ask(SERVER, 5.0)
     _drawn(picture([History("http://d")], 0.0, AT, told))
+
+
+def _preview(brought: bytes) -> None:
+    """What a Prometheus answers to a dashboard's queries of one moment, and over time."""
+    one, _, other = brought.partition(NEXT.encode())
+
+    def answer(address: str, *_: object, **__: object) -> BytesIO:
+        return BytesIO(one if address.endswith("/query") else other)
+
+    with patch.object(preview.urllib.request, "urlopen", answer):
+        json.dumps(ASKER.contents(DRAWN))
+
+
+def _window(brought: bytes) -> None:
+    """Moments and durations on the command line."""
+    begin, end, every = [*text_of(brought).split(NEXT), "", ""][:3]
+    window = Window(at(begin), at(end), in_seconds(every))
+    assert window.rate_interval(window.step(100)) > 0
 
 
 def _scrape(brought: bytes) -> None:
@@ -147,7 +169,44 @@ ANSWERS = (
 )
 ANSWER_WORDS = ('"metric": ', '"alertname": "Moriio', '"annotations": ', '"state": "firing"')
 
+ASKER = Asker(preview.Prometheus("http://p"), Window(0, 3600), {})
+DRAWN = {
+    "panels": [
+        {
+            "id": 1,
+            "title": "t",
+            "type": "timeseries",
+            "gridPos": {"w": 12},
+            "targets": [
+                {"refId": "A", "expr": "a", "legendFormat": "{{job}}"},
+                {"refId": "B", "expr": "b", "format": "heatmap"},
+                {"refId": "C", "expr": "c", "instant": True, "format": "table"},
+                {"refId": "D", "expr": "d", "instant": True},
+            ],
+        }
+    ]
+}
+VECTOR = {"metric": {"job": "d", "le": "+Inf"}, "value": [1.5, "1"]}
+MATRIX = {"metric": {"job": "d", "le": "0.1"}, "values": [[0, "1"], [15, "NaN"]]}
+
 DOORS = {
+    "preview": Door(
+        _preview,
+        (DashboardsError,),
+        (
+            NEXT.join(
+                json.dumps({"status": "success", "data": {"result": [one]}})
+                for one in (VECTOR, MATRIX)
+            ).encode(),
+        ),
+        ('"metric": ', '"values": ', '"value": ', '"le": ', *JSON_WORDS),
+    ),
+    "window": Door(
+        _window,
+        (DashboardsError,),
+        (b"2026-11-30T09:00\x002026-11-30T10:00+01:30\x0015s", b"0\x001796029200.5\x001h30m"),
+        (NEXT, "T", "Z", "-1", "nan", "inf", "1e9", "99999999999", "0s", "W01"),
+    ),
     "top": Door(_pages, seeds=(PAGE, PAGE + NEXT.encode() + PAGE), words=(NEXT, *PAGE_WORDS)),
     "prometheus": Door(
         _prometheus,
