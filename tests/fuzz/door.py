@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,19 @@ from typing import Any
 CASES = Path(__file__).parents[1] / "cases"
 NEXT = "\0"
 """Between two things that come in together."""
+
+
+ODD = (
+    *(b"9" * 400, b"1e400", b"-1", b"NaN", b"null", b"true", b"{}", b"[]", b'""', b'"\\ud800"'),
+    *(b"", b"\x00", b"\xff", b"\n", b"\x1b[2J", b"\xe2\x80\xa8", b"x" * 5000),
+)
+"""What nobody thinks of."""
+_TOKEN = re.compile(rb'"[^"]*"|[-+.\d]+|\w+|\{[^{}]*\}|\[[^\[\]]*\]')
+
+
+def tokens(brought: bytes) -> list[tuple[int, int]]:
+    """Where each word, number, text and smallest group begins and ends; at least one place."""
+    return [found.span() for found in _TOKEN.finditer(brought)] or [(0, 0)]
 
 
 @dataclass(frozen=True, slots=True)

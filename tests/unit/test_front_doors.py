@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.__main__ import holds
-from tests.fuzz.door import Door
+from tests.fuzz.door import ODD, Door, tokens
 from tests.fuzz.doors import DOORS
 from tests.tools import ALL
 
@@ -23,20 +23,16 @@ each = pytest.mark.parametrize("name", DOORS)
 many = settings(max_examples=100, deadline=None)
 
 
-def changed(door: Door) -> st.SearchStrategy[bytes]:
-    """What somebody brings, with pieces of it cut out, doubled, and replaced by likely words."""
-    pieces = st.one_of(
-        st.sampled_from([word.encode() for word in door.words] or [b""]), st.binary(max_size=8)
-    )
-    cuts = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 20), pieces), max_size=4)
-    return st.builds(_cut, st.sampled_from(door.seeds), cuts)
-
-
-def _cut(seed: bytes, cuts: list[tuple[float, int, bytes]]) -> bytes:
-    for place, length, piece in cuts:
-        at = round(place * len(seed))
-        seed = seed[:at] + piece + seed[at + length :]
-    return seed
+@st.composite
+def changed(draw: st.DrawFn, door: Door) -> bytes:
+    """What somebody brings, with a few words of it replaced by likely and unlikely ones."""
+    brought = draw(st.sampled_from(door.seeds))
+    words = st.sampled_from([word.encode() for word in door.words] or ODD)
+    for _ in range(draw(st.integers(0, 3))):
+        begin, end = draw(st.sampled_from(tokens(brought)))
+        word = draw(st.one_of(st.sampled_from(ODD), words, st.binary(max_size=8)))
+        brought = brought[:begin] + word + brought[end:]
+    return brought
 
 
 @each

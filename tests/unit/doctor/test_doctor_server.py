@@ -86,8 +86,9 @@ def test_a_server_that_does_not_answer_is_a_finding() -> None:
         assert "HTTP 404" in server.ask(Address(url)).trouble
 
 
-def test_a_page_that_is_none_of_prometheus_is_a_finding() -> None:
-    [found] = looked_at("<html>{}</html>")
+@pytest.mark.parametrize("text", ["<html>{}</html>", f"moriio_steps_total {'9' * 400}\n"])
+def test_a_page_that_is_none_of_prometheus_is_a_finding(text: str) -> None:
+    [found] = looked_at(text)
     assert found.name == "server-silent"
     assert "text format" in str(found.where[1])
 
