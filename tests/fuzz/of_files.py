@@ -16,8 +16,11 @@ from moriio_observed.canary.load import waiting
 from moriio_observed.dashboarding.check import problems
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.folder import Folder as Dashboards
+from moriio_observed.doctor.checks import of_engines
+from moriio_observed.doctor.errors import InputError
+from moriio_observed.doctor.inputs import Given, engine_of_command
 from tests.fuzz.door import Door, json_of, text_of
-from tests.fuzz.of_doctor import JSON_WORDS, PAGE, PAGE_WORDS
+from tests.fuzz.of_doctor import DECODE, JSON_WORDS, PAGE, PAGE_WORDS, shown
 from tests.fuzz.of_views import room
 
 VALUES = """\
@@ -117,6 +120,12 @@ def _dashboard(brought: bytes) -> None:
     assert all(map(str, problems(Dashboards(own, alerts), alerts.values())))
 
 
+def _options(brought: bytes) -> None:
+    file = str(_placed("vllm.yaml", brought))
+    words = ("vllm", "serve", "m", "--config", file)
+    shown(of_engines([engine_of_command(words, Given({}, version="0.32.0"))]))
+
+
 def _golden(brought: bytes) -> None:
     golden = read(_placed("golden.json", brought))
     assert from_json(to_json(golden)) == golden
@@ -143,6 +152,12 @@ def _load(brought: bytes) -> None:
 
 
 DOORS = {
+    "options-file": Door(
+        _options,
+        (InputError,),
+        (json.dumps({"port": 1, "compilation-config": {}, "kv-transfer-config": DECODE}).encode(),),
+        (*YAML_WORDS, "kv_transfer_config.kv_role: ", "no-async-scheduling: ", "O: 3", "config: "),
+    ),
     "golden": Door(
         _golden,
         (CanaryError,),
