@@ -40,7 +40,10 @@ def words_of(path: str) -> list[str]:
         raise InputError(f"{name} is no YAML: {error}") from None
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         raise InputError(f"{name}: must be options by their names, such as port: 8000")
-    return [f"--{key}={_text(value)}" for key, value in options.items()]
+    try:
+        return [f"--{key}={_text(value)}" for key, value in options.items()]
+    except TypeError as error:
+        raise InputError(f"{name}: vLLM cannot make JSON of it: {error}") from None
 
 
 def _text(value: Any) -> str:
@@ -48,7 +51,7 @@ def _text(value: Any) -> str:
         case bool():
             return str(value).lower()
         case dict():
-            return json.dumps(value, default=str)
+            return json.dumps(value)
         case list():
             return " ".join(map(str, value))
         case _:

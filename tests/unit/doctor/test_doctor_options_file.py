@@ -107,6 +107,8 @@ def test_a_file_behind_an_equals_sign_is_passed_over_by_vllm(file: Path) -> None
         ("vllm.yaml", "", "must be options by their names"),
         ("vllm.yaml", "1: 2", "must be options by their names"),
         ("vllm.yaml", "kv-transfer-config: x", "--kv-transfer-config is not JSON"),
+        ("vllm.yaml", "compilation-config: {a: 2001-01-01}", "cannot make JSON of it: .* date"),
+        ("vllm.yaml", "compilation-config: {!!binary YQ==: 1}", "cannot make JSON of it: keys"),
         ("vllm.yaml", "port: 1", "has no --kv-transfer-config: an engine"),
         ("vllm.json", "{}", r"ends in \.yaml or \.yml"),
     ],
