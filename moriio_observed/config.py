@@ -312,8 +312,11 @@ class _Entry:
 
 
 def shown(value: object) -> str:
-    """A value as errors show it: cut where it is very long."""
-    text = repr(value)
+    """A value as errors show it: cut where it is long, its kind where it cannot be shown."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, a number of too many digits
+        return f"a {type(value).__name__} too large to show"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 

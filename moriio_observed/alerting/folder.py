@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from moriio_observed.alerting.errors import AlertsError, ValuesError
 from moriio_observed.alerting.forms import check_forms
 from moriio_observed.alerting.rules import Group, malformed
 from moriio_observed.alerting.values import Values, override, parse_values
+from moriio_observed.alerting.yaml_text import NotYamlError, from_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,10 @@ def _tests(path: Path) -> Mapping[str, Any]:
 
 def _load(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise AlertsError(f"{path} is no YAML: {error}") from error
+        return from_yaml(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise AlertsError(f"{path} is no text in UTF-8") from error
+    except NotYamlError as error:
+        raise AlertsError(f"{path} is no YAML: {error}") from error
     except OSError as error:
         raise AlertsError(f"{path} cannot be read: {error.strerror}") from error

@@ -5,6 +5,8 @@ A subcommand is a module with `NAME`, `SUMMARY`, `add_arguments(parser)` and
 """
 
 import argparse
+import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,14 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments, by default those of the process.
 
     Returns:
-        The exit status; when it is not 0 the last line on standard error says why.
+        The exit status; when it is not 0 the last line on standard error says why, unless nobody
+        reads what is printed.
     """
     arguments = _parser().parse_args(argv)
     # So that whatever a command started is stopped, and its files removed, on SIGTERM too.
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except FAILURES as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 1
         print(f"moriio-observed {arguments.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -46,6 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return status
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output leads nowhere any more, as before ``| head``; then all is quiet."""
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    gone = bool(poll.poll(0))
+    if gone:
+        # What is still to be written would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
 
 
 def _terminate(*_: object) -> None:

@@ -25,7 +25,7 @@ from moriio_observed.doctor.inputs import (
     that_matters,
     version_given,
 )
-from moriio_observed.doctor.read import text_of, web_address
+from moriio_observed.doctor.read import address_of, text_of
 
 NAME = "doctor"
 SUMMARY = "Say what is wrong with a deployment, its numbers or its log, and what to do about it."
@@ -120,14 +120,14 @@ def _case(arguments: argparse.Namespace) -> Case:
     case = Case(
         engines=list(_engines(arguments)),
         version=version_given(arguments.vllm_version) if arguments.vllm_version else None,
-        urls=[web_address(url, "--url") for url in arguments.url],
-        prometheus=web_address(arguments.prometheus, "--prometheus")
+        servers=[address_of(url, "--url") for url in arguments.url],
+        prometheus=address_of(arguments.prometheus, "--prometheus")
         if arguments.prometheus
         else None,
         logs=arguments.log,
         router=split(arguments.router) if arguments.router else (),
     )
-    if not (case.engines or case.urls or case.prometheus or case.logs or case.router):
+    if not (case.engines or case.servers or case.prometheus or case.logs or case.router):
         raise InputError(
             "nothing to look at: give a --kv-transfer-config, a command line behind --, a --url, a"
             " --prometheus, a --log or a --router"

@@ -10,7 +10,7 @@ import sys
 from rich.console import Console
 
 from moriio_observed.doctor.errors import InputError
-from moriio_observed.doctor.read import web_address
+from moriio_observed.doctor.read import address_of
 from moriio_observed.top.as_json import as_json
 from moriio_observed.top.board import Board
 from moriio_observed.top.live import once, printable, watch
@@ -62,15 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the engines."""
     try:
-        urls = dict.fromkeys(web_address(url, "URL") for url in arguments.urls)
-        prometheus = arguments.prometheus and web_address(arguments.prometheus, "--prometheus")
+        servers = [address_of(url, "URL") for url in arguments.urls]
+        prometheus = arguments.prometheus and address_of(arguments.prometheus, "--prometheus")
     except InputError as error:
         print(f"moriio-observed top: {error}", file=sys.stderr)
         return BAD_INPUT
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Better an odd character than no picture, on a terminal that is not UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")
-    board = Board(list(urls), prometheus, arguments.timeout)
+    board = Board(servers, prometheus, arguments.timeout)
     console = Console(highlight=False)
     # Of the descriptor, not the console: FORCE_COLOR makes a terminal of a pipe.
     live = sys.stdout.isatty() and not console.is_dumb_terminal

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from moriio_observed.alerting.folder import Folder as AlertsFolder
 from moriio_observed.alerting.values import Values
+from moriio_observed.alerting.yaml_text import NotYamlError, from_yaml
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.dashboarding.queries import Query, parse_queries
+from moriio_observed.dashboarding.shape import malformed
 
 Dashboard = dict[str, Any]
 """A dashboard as Grafana takes it."""
@@ -78,24 +78,22 @@ def to_text(dashboard: Dashboard) -> str:
 def _read_json(path: Path) -> Dashboard:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
-    if not isinstance(loaded, dict) or not _are_mappings(loaded.get("panels")):
+    if not isinstance(loaded, dict) or "panels" not in loaded:
         raise DashboardsError(f"{path} is no dashboard: it has no list of panels")
+    if (problem := malformed(loaded)) is not None:
+        raise DashboardsError(f"{path} is no dashboard: {problem}")
     variables = loaded.get("templating", {}).get("list", [])
-    if not _are_mappings(variables) or not all({"name", "type"} <= set(one) for one in variables):
+    if not all({"name", "type"} <= one.keys() for one in variables):
         raise DashboardsError(f"{path} is no dashboard: a variable has a name and a type")
     return loaded
 
 
-def _are_mappings(listed: Any) -> bool:
-    return isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed)
-
-
 def _read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return from_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DashboardsError(f"{path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except NotYamlError as error:
         raise DashboardsError(f"{path} is no YAML: {error}") from None

@@ -62,7 +62,7 @@ def parse_queries(loaded: Any, values: Values) -> Mapping[str, Query]:
     if not isinstance(loaded, Mapping):
         raise DashboardsError("queries.yaml maps names to queries")
     for name, query in loaded.items():
-        if not isinstance(query, Mapping) or "expr" not in query or not _KEYS.issuperset(query):
+        if not isinstance(query, Mapping) or not _is_query(query):
             raise DashboardsError(
                 f"queries.yaml: {name} has an expr and perhaps a legend, not {query!r}"
             )
@@ -72,6 +72,11 @@ def parse_queries(loaded: Any, values: Values) -> Mapping[str, Query]:
         name: Query(source["expr"].strip(), source.get("legend", ""))
         for name, source in sources.items()
     }
+
+
+def _is_query(entry: Mapping[Any, Any]) -> bool:
+    texts = all(isinstance(text, str) for text in entry.values())
+    return texts and "expr" in entry and _KEYS.issuperset(entry)
 
 
 def interpolate(

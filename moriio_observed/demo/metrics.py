@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from moriio_observed.demo import web
+from moriio_observed.doctor import exposition
 
 Labels = frozenset[tuple[str, str]]
 
@@ -71,13 +70,16 @@ class Scrape:
         return sorted(counts.items())
 
 
-def parse(exposition: str) -> Scrape:
-    """Parse a text exposition."""
+def parse(page: str) -> Scrape:
+    """Parse a text exposition.
+
+    Raises:
+        NotMetricsError: It is not one.
+    """
     return Scrape(
         {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(exposition)
-            for sample in family.samples
+            (name, frozenset(labels.items())): value
+            for name, labels, value in exposition.parse(page).samples
         }
     )
 
@@ -89,6 +91,10 @@ def scrape(url: str) -> Scrape:
         url: The server's address, without `/metrics`.
 
     Raises:
-        OSError: When it does not answer.
+        OSError: When it does not answer, or with something else than metrics.
     """
-    return parse(web.get(f"{url}/metrics"))
+    page = web.get(f"{url}/metrics")
+    try:
+        return parse(page)
+    except exposition.NotMetricsError as error:
+        raise OSError(f"{url}/metrics is not in Prometheus' text format: {error}") from error

@@ -22,7 +22,7 @@ def get(url: str, timeout_s: float = 10.0) -> str:
             page: bytes = answer.read()
     except http.client.HTTPException as error:
         raise OSError(f"{url} answers something else than HTTP: {error!r}") from error
-    return page.decode()
+    return page.decode(errors="replace")
 
 
 def post_json(

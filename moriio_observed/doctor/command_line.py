@@ -33,6 +33,8 @@ _SHORT = {
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_IMAGE = re.compile(r"(^|/)vllm-openai[\w.-]*([:@][\w.:-]+)?$")
+_LEVEL = re.compile(r"\d{1,9}")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
@@ -84,14 +86,19 @@ def split(text: str) -> list[str]:
         ) from None
 
 
-def read(words: Sequence[str]) -> CommandLine:
+def read(words: Sequence[str], file: Sequence[str] = ()) -> CommandLine:
     """Read a command line.
+
+    Args:
+        words: Its words.
+        file: What its ``--config`` file says, as such words. Its own overrule them.
 
     Raises:
         InputError: An option of interest has no value, or a JSON option is not JSON.
     """
     line = CommandLine()
-    rest = _skip_program(list(words), line)
+    rest = [*file, *_skip_program(list(words), line)]
+    model = ""
     while rest:
         word = rest.pop(0)
         if _is_program(word):
@@ -99,7 +106,7 @@ def read(words: Sequence[str]) -> CommandLine:
                 "the command line starts two engines: give each in a --command of its own"
             )
         if not word.startswith("-") or word == "-":
-            line.model = line.model or word
+            model = model or word
             continue
         name, path, value = _option(word)
         if name == "optimization-level" and value is None:
@@ -110,12 +117,16 @@ def read(words: Sequence[str]) -> CommandLine:
             if value is None and name not in FLAGS and rest and not _is_option(rest[0]):
                 value = rest.pop(0)
             _take(line, name, value)
+    line.model = model or line.model
     return line
 
 
 def _skip_program(words: list[str], line: CommandLine) -> list[str]:
-    """The words behind ``A=B vllm serve`` or ``python -m …api_server``; keeps the variables."""
-    start = next((index for index, word in enumerate(words) if _is_program(word)), None)
+    """The words behind ``A=B vllm serve``, ``…api_server`` or an image; keeps the variables."""
+    starts = [index for index, word in enumerate(words) if _is_program(word)]
+    # The image's own entry point, where no other program is named.
+    starts += [index for index, word in enumerate(words) if _IMAGE.search(word)]
+    start = next(iter(starts), None)
     front = list(takewhile(_ASSIGNMENT.match, words)) if start is None else words[:start]
     for word in filter(_ASSIGNMENT.match, front):
         name, _, value = word.partition("=")
@@ -124,7 +135,8 @@ def _skip_program(words: list[str], line: CommandLine) -> list[str]:
     if start is None and rest and not rest[0].startswith("-"):
         raise InputError(
             f"the command line {shown(' '.join(words))} is not one of vLLM's: expected 'vllm serve "
-            "MODEL …' or 'python -m vllm.entrypoints.openai.api_server …'"
+            "MODEL …', 'python -m vllm.entrypoints.openai.api_server …' or 'docker run … "
+            "vllm/vllm-openai …'"
         )
     return [_filled_in(word, line.environ) for word in rest]
 
@@ -162,7 +174,7 @@ def _next(rest: list[str], option: str) -> str:
 def _take(line: CommandLine, name: str, value: str | None) -> None:
     if name == "model":
         line.model = value or ""
-    elif name.startswith("no-") and value is None:
+    elif name.startswith("no-") and value in (None, "true"):
         line.options[name.removeprefix("no-")] = "false"
     else:
         line.options[name] = value
@@ -171,7 +183,7 @@ def _take(line: CommandLine, name: str, value: str | None) -> None:
 def _take_json(line: CommandLine, name: str, path: list[str], value: str, word: str) -> None:
     if path:
         _set(line.dotted.setdefault(name, {}), path, value, word)
-    elif name == COMPILATION and value.strip().isdecimal():
+    elif name == COMPILATION and _LEVEL.fullmatch(value.strip()):
         line.plain[name] = {"mode": int(value)}
     else:
         line.plain[name] = parse_object(value, word.partition("=")[0])

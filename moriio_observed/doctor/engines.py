@@ -49,6 +49,7 @@ class Engine:
         version: Its vLLM; None if unknown.
         model: Its model.
         whole_command: Whether `options` is all there is, so that what is not in it is not set.
+        unread: Why the file of its ``--config`` was not read; empty if it was, or there is none.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Engine:
     version: str | None = None
     model: Model = field(default_factory=Model)
     whole_command: bool = False
+    unread: str = ""
 
     @property
     def facts(self) -> Facts | None:

@@ -12,8 +12,8 @@ from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.findings import Finding, worst_first
 from moriio_observed.doctor.incidents import group
 from moriio_observed.doctor.inputs import named, version_installed
-from moriio_observed.doctor.log_lines import events
-from moriio_observed.doctor.read import lines_of
+from moriio_observed.doctor.log_lines import Lines, events
+from moriio_observed.doctor.read import Address, lines_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Case:
     Attributes:
         engines: Engines, as they are configured.
         version: The vLLM that was named; None if none was.
-        urls: Running servers.
+        servers: Running servers.
         prometheus: A Prometheus; None if none was named.
         logs: vLLM logs.
         router: The command that starts the router; empty if none was given.
@@ -31,8 +31,8 @@ class Case:
 
     engines: Sequence[Engine] = ()
     version: str | None = None
-    urls: Sequence[str] = ()
-    prometheus: str | None = None
+    servers: Sequence[Address] = ()
+    prometheus: Address | None = None
     logs: Sequence[str] = ()
     router: Sequence[str] = field(default=())
 
@@ -47,7 +47,7 @@ def examine(case: Case) -> list[Finding]:
 
 
 def _findings(case: Case) -> Iterator[Finding]:
-    servers = [server.ask(url) for url in case.urls]
+    servers = [server.ask(address) for address in case.servers]
     running = next((found.version for found in servers if found.version), None)
     version = running or case.version or version_installed()
     engines = named(replace(engine, version=version) for engine in case.engines)
@@ -62,4 +62,8 @@ def _findings(case: Case) -> Iterator[Finding]:
         stored = prometheus.ask(case.prometheus, scrape.wanted(servers))
         yield from scrape.check(stored, servers)
     for path in case.logs:
-        yield from log.check(path, group(events(lines_of(path, "--log"))))
+        lines = Lines(lines_of(path, "--log"))
+        incidents = group(events(lines))
+        yield from log.check(path, incidents)
+        if not incidents and not lines.are_vllms:
+            yield log.unrecognised(path)

@@ -54,6 +54,6 @@ def parse(text: str) -> Page:
                 for sample in family.samples
             )
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         # The parser says what it stumbles over in any of these ways.
         raise NotMetricsError(str(error)[:200] or type(error).__name__) from None

@@ -6,15 +6,14 @@ import importlib.metadata
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from moriio_observed.config import shown
-from moriio_observed.doctor import command_line
+from moriio_observed.doctor import command_line, options_file
 from moriio_observed.doctor.engines import Engine, Model, number
 from moriio_observed.doctor.errors import InputError
 from moriio_observed.doctor.json_text import parse_object
-from moriio_observed.doctor.read import text_of
+from moriio_observed.doctor.read import is_file, text_of
 from moriio_observed.doctor.versions import GRAPH_MODES, minor_of
 
 TRANSFER_OPTION = "--kv-transfer-config"
@@ -67,13 +66,11 @@ def engine_of_command(words: Sequence[str], given: Given) -> Engine:
     Raises:
         InputError: It cannot be read, or has no ``--kv-transfer-config``.
     """
-    line = command_line.read(words)
+    line, unread = _read(words)
     if line.transfer is None:
-        unread = (
-            "; what stands in its --config file is not read" if "config" in line.options else ""
-        )
+        file = f" (its --config file was not read: {unread})" if unread else ""
         raise InputError(
-            f"the command line has no --kv-transfer-config{unread}: an engine without one transfers"
+            f"the command line has no --kv-transfer-config{file}: an engine without one transfers"
             " no KV. Without -- in front, the doctor takes a command line's options for its own"
         )
     options = dict(line.options)
@@ -85,8 +82,23 @@ def engine_of_command(words: Sequence[str], given: Given) -> Engine:
         environ=line.environ,
         model=_model_in(line.model),
         whole_command=True,
+        unread=unread,
     )
     return _engine(engine, given)
+
+
+def _read(words: Sequence[str]) -> tuple[command_line.CommandLine, str]:
+    """A command line with what its ``--config`` file says, or why that was not read."""
+    line = command_line.read(words)
+    path = line.options.get("config")
+    if not path:
+        return line, ""
+    if options_file.OPTION not in words:
+        return line, options_file.PASSED_OVER
+    try:
+        return command_line.read(words, options_file.words_of(path)), ""
+    except options_file.UnreadError as error:
+        return line, str(error)
 
 
 def compilation_of(text: str) -> Mapping[str, Any]:
@@ -179,7 +191,7 @@ def _engine(engine: Engine, given: Given) -> Engine:
 def _json_or_file(text: str, option: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return parse_object(text, option)
-    if not _is_file(text):
+    if not is_file(text):
         return parse_object(text, f"{option} is no file, and")
     return parse_object(text_of(text, option), f"{option} (in {text})")
 
@@ -190,16 +202,9 @@ def _graphs(value: object) -> Mapping[str, Any]:
     raise InputError(f"compilation_config = {shown(value)}: must be a JSON object")
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def _model_in(model: str) -> Model:
     """What is known of a model that is a folder here; nothing of another."""
     path = f"{model}/config.json"
-    if not model or not _is_file(path):
+    if not model or not is_file(path):
         return Model()
     return model_of(parse_object(text_of(path, "the model"), path))

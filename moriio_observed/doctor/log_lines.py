@@ -65,13 +65,33 @@ class Event:
         return " ".join(found[0] for found in _RANK.finditer(self.process))
 
 
+class Lines:
+    """The lines of a log, which tells by them whether vLLM wrote it.
+
+    Args:
+        lines: As they come.
+
+    Attributes:
+        are_vllms: Whether one of those so far has a time and a place as vLLM writes them.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.are_vllms = False
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.are_vllms = self.are_vllms or _HEAD.search(_plain(line)) is not None
+            yield line
+
+
 def events(lines: Iterable[str]) -> Iterator[Event]:
     """Every message of MoRIIO's, in the order of the log."""
     clock = _Clock()
     process = ""
     barriers: dict[str, Event] = {}
     for number, raw in enumerate(lines, start=1):
-        line = _COLOUR.sub("", raw[:LONGEST_LINE]).rstrip()
+        line = _plain(raw)
         if (named := _PROCESS.search(line)) is not None:
             process = f"{named['name']} {named['pid']}"
         if (head := _HEAD.search(line)) is not None:
@@ -88,6 +108,10 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
         if message.kind in _BARRIERS:
             barriers[process] = event
         yield event
+
+
+def _plain(line: str) -> str:
+    return _COLOUR.sub("", line[:LONGEST_LINE]).rstrip()
 
 
 class _Clock:

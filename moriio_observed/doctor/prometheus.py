@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from moriio_observed.doctor.read import Unreachable, json_page
+from moriio_observed.doctor.read import Address, Unreachable, json_page
 
 TIMEOUT_S = 30.0
 _NAMES = 'count by (__name__) ({{__name__=~"{pattern}"}})'
@@ -47,23 +47,24 @@ class Stored:
     trouble: str = ""
 
 
-def ask(url: str, names: Sequence[str]) -> Stored:
+def ask(server: Address, names: Sequence[str]) -> Stored:
     """Ask a Prometheus for the metrics of these names, whatever was put in front of them."""
     # The end of a name survives a prefix; ours are long enough to be nobody else's.
     ends = sorted({name.removeprefix("moriio_") for name in names})
     try:
-        found = frozenset(_now(url, f".*({'|'.join(ends)})"))
-        vllm = bool(_now(url, "vllm:.+"))
+        found = frozenset(_now(server, f".*({'|'.join(ends)})"))
+        vllm = bool(_now(server, "vllm:.+"))
     except Unreachable as error:
-        return Stored(url, None, trouble=str(error))
-    return Stored(url, found, vllm, _targets(url))
+        return Stored(server.url, None, trouble=str(error))
+    return Stored(server.url, found, vllm, _targets(server))
 
 
-def _now(url: str, pattern: str) -> list[str]:
+def _now(server: Address, pattern: str) -> list[str]:
     query = urllib.parse.urlencode({"query": _NAMES.format(pattern=pattern)})
-    answer = json_page(f"{url}/api/v1/query?{query}", TIMEOUT_S)
+    answer = json_page(server, f"/api/v1/query?{query}", TIMEOUT_S)
     if answer.get("status") != "success":
-        raise Unreachable(f"{url} does not answer a query: {str(answer.get('error', ''))[:200]}")
+        reason = str(answer.get("error", ""))[:200]
+        raise Unreachable(f"{server.url} does not answer a query: {reason}")
     return [
         str(series["metric"]["__name__"])
         for series in _list(_mapping(answer.get("data")).get("result"))
@@ -71,9 +72,9 @@ def _now(url: str, pattern: str) -> list[str]:
     ]
 
 
-def _targets(url: str) -> tuple[Target, ...] | None:
+def _targets(server: Address) -> tuple[Target, ...] | None:
     try:
-        answer = json_page(f"{url}/api/v1/targets?state=active", TIMEOUT_S)
+        answer = json_page(server, "/api/v1/targets?state=active", TIMEOUT_S)
     except Unreachable:
         return None
     if answer.get("status") != "success":

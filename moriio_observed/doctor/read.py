@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
+import re
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +24,15 @@ LARGEST_PAGE = 64 * 1024 * 1024
 """Bytes of a page that are read at most."""
 LONGEST_REASON = 300
 """Bytes of the page of an error."""
+_USER = re.compile(r"//.*@")
+
+
+def is_file(path: str) -> bool:
+    """Whether a text is the path of a file."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def text_of(path: str, name: str) -> str:
@@ -55,11 +67,38 @@ def _pieces(file: TextIO) -> Iterator[str]:
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is asked.
+
+    Attributes:
+        url: Its address, as it may be shown: without user and password.
+        authorization: The header that lets us in; empty for none.
+    """
+
+    url: str
+    authorization: str = field(default="", repr=False)
+
+
 def web_address(text: str, name: str) -> str:
-    """A server's address without what stands behind host and port.
+    """A server's address that wants no user.
 
     Raises:
         InputError: It is not one.
+    """
+    address = address_of(text, name)
+    if address.authorization:
+        raise InputError(f"{name}: a user in front of {address.url} is not supported")
+    return address.url
+
+
+def address_of(text: str, name: str) -> Address:
+    """A server's address, as ``http://host:port/path`` or ``http://user:password@host:port/path``.
+
+    In the user and the password, what has a meaning in an address is written as ``%40``.
+
+    Raises:
+        InputError: It is not one; the message does not repeat a password.
     """
     try:
         parts = urllib.parse.urlsplit(text)
@@ -68,20 +107,27 @@ def web_address(text: str, name: str) -> str:
         _ = parts.port
     except ValueError:
         valid = False
-    if valid and parts.username is not None:
-        raise InputError(f"{name}: a user in front of {shown(parts.hostname)} is not supported")
     if not valid or not text.isprintable() or " " in text:
         raise InputError(
-            f"{name} = {shown(text)}: must be an address such as http://decode.example:8000"
+            f"{name} = {shown(_USER.sub('//…@', text))}: must be an address such as "
+            "http://decode.example:8000"
         )
-    return text.rstrip("/").removesuffix("/metrics")
+    user, _, place = parts.netloc.rpartition("@")
+    url = parts._replace(netloc=place).geturl().rstrip("/").removesuffix("/metrics")
+    return Address(url, _basic(user) if user else "")
+
+
+def _basic(user: str) -> str:
+    """The header for a user and a password as an address has them."""
+    name, _, password = map(urllib.parse.unquote_to_bytes, user.partition(":"))
+    return f"Basic {base64.b64encode(name + b':' + password).decode()}"
 
 
 class Unreachable(Exception):  # noqa: N818  (told as a finding, not an error of ours)
     """A server did not answer, or not with what was asked for; the message says which."""
 
 
-def page(url: str, timeout_s: float) -> str:
+def page(server: Address, path: str, timeout_s: float) -> str:
     """What a server answers.
 
     The message of an error has the page, not what was asked of it.
@@ -89,9 +135,13 @@ def page(url: str, timeout_s: float) -> str:
     Raises:
         Unreachable: It does not, or with an error.
     """
-    where = url.partition("?")[0]
+    where = (server.url + path).partition("?")[0]
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  (http, checked)
+        request = urllib.request.Request(server.url + path)  # noqa: S310  (http, checked)
+        if server.authorization:
+            # Meant for this server, not for one that it sends us to.
+            request.add_unredirected_header("Authorization", server.authorization)
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
             content: bytes = answer.read(LARGEST_PAGE)
     except urllib.error.HTTPError as error:
         with error:
@@ -111,19 +161,20 @@ def _said(error: urllib.error.HTTPError) -> str:
     return f": {text}" if text and not text.startswith("<") else ""
 
 
-def json_page(url: str, timeout_s: float) -> dict[str, Any]:
+def json_page(server: Address, path: str, timeout_s: float) -> dict[str, Any]:
     """The JSON object that a server answers.
 
     Raises:
         Unreachable: It does not answer, or with something else.
     """
-    text = page(url, timeout_s)
+    text = page(server, path, timeout_s)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Unreachable(
-            f"{url.partition('?')[0]} answers something else than a JSON object: {shown(text)}"
+            f"{(server.url + path).partition('?')[0]} answers something else than a JSON object: "
+            f"{shown(text)}"
         )
     return value

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moriio_observed.doctor.exposition import NotMetricsError, Page, parse
-from moriio_observed.doctor.read import Unreachable, json_page, page
+from moriio_observed.doctor.read import Address, Unreachable, json_page, page
 
 TIMEOUT_S = 10.0
 
@@ -38,16 +38,17 @@ class Server:
         return next((labels for labels, _ in self.page.of("moriio_config_info")), {})
 
 
-def ask(url: str) -> Server:
+def ask(address: Address) -> Server:
     """Ask a server."""
+    url = address.url
     try:
-        metrics = parse(page(f"{url}/metrics", TIMEOUT_S))
+        metrics = parse(page(address, "/metrics", TIMEOUT_S))
     except (Unreachable, NotMetricsError) as error:
         foreign = f"{url}/metrics is not in Prometheus' text format: {error}"
         return Server(url, None, trouble=foreign if isinstance(error, ValueError) else str(error))
     known = Server(url, metrics).info.get("vllm_version")
     try:
-        version = json_page(f"{url}/version", TIMEOUT_S).get("version", known)
+        version = json_page(address, "/version", TIMEOUT_S).get("version", known)
     except Unreachable:
         version = known  # another front end: /metrics is what counts
     return Server(url, metrics, version if isinstance(version, str) else None)

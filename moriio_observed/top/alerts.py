@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moriio_observed.doctor.read import Unreachable, json_page
+from moriio_observed.doctor.read import Address, Unreachable, json_page
 
 OURS = "Moriio"
 """How the names of our alerts begin."""
@@ -49,10 +49,11 @@ class Alerts:
     trouble: str = ""
 
 
-def ask(url: str, timeout_s: float) -> Alerts:
+def ask(address: Address, timeout_s: float) -> Alerts:
     """Ask a Prometheus for our alerts."""
+    url = address.url
     try:
-        answer = json_page(f"{url}/api/v1/alerts", timeout_s)
+        answer = json_page(address, "/api/v1/alerts", timeout_s)
     except Unreachable as error:
         return Alerts(url, trouble=str(error))
     if answer.get("status") != "success":

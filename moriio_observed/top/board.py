@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from moriio_observed.doctor.exposition import NotMetricsError
-from moriio_observed.doctor.read import Unreachable, page
+from moriio_observed.doctor.read import Address, Unreachable, page
 from moriio_observed.top import alerts
 from moriio_observed.top.alerts import Alerts
 from moriio_observed.top.ask import Asker
@@ -22,7 +22,7 @@ class Board:
     """What is known of some servers, asked for all at once.
 
     Args:
-        urls: Their addresses.
+        servers: Their addresses.
         prometheus: The address of a Prometheus that knows our alerts; None for none.
         timeout_s: A server that takes longer is said not to answer, in seconds.
         clock: Seconds that only grow.
@@ -30,18 +30,18 @@ class Board:
 
     def __init__(
         self,
-        urls: Sequence[str],
-        prometheus: str | None,
+        servers: Sequence[Address],
+        prometheus: Address | None,
         timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
-        self._histories = {url: History(url) for url in urls}
+        self._histories = {server.url: History(server.url) for server in servers}
         self._askers = {
-            url: Asker(partial(_ask, url, timeout_s, clock), clock) for url in self._histories
+            server.url: Asker(partial(_ask, server, timeout_s, clock), clock) for server in servers
         }
-        self._alerts = Alerts(prometheus) if prometheus else None
+        self._alerts = Alerts(prometheus.url) if prometheus else None
         self._alerts_asker = (
             Asker(partial(alerts.ask, prometheus, timeout_s), clock) if prometheus else None
         )
@@ -99,12 +99,11 @@ class Board:
         return f"has not answered for {asker.waited_s:.0f} s"
 
 
-def _ask(url: str, timeout_s: float, clock: Callable[[], float]) -> Snapshot | str:
+def _ask(server: Address, timeout_s: float, clock: Callable[[], float]) -> Snapshot | str:
     """What a server says; a text where it does not."""
-    where = f"{url}/metrics "
     try:
-        return snapshot(page(where.strip(), timeout_s), clock())
+        return snapshot(page(server, "/metrics", timeout_s), clock())
     except Unreachable as error:
-        return str(error).removeprefix(where)
+        return str(error).removeprefix(f"{server.url}/metrics ")
     except NotMetricsError as error:
         return f"answers /metrics with something else than Prometheus' text format: {error}"

@@ -25,6 +25,8 @@ KINDS = ("INTERNAL", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 ERRORS = (2, "STATUS_CODE_ERROR")
 LATEST_NS = 2**64 - 1
 IDS = ("traceId", "spanId", "parentSpanId")
+_NO_SPAN = (AttributeError, LookupError, TypeError, ValueError, OverflowError, RecursionError)
+"""How reading one fails that is none by OTLP's rules."""
 HEX = re.compile("[0-9a-fA-F]+")
 
 Json = dict[str, Any]
@@ -91,7 +93,7 @@ def spans_of(data: Mapping[str, Any]) -> tuple[list[Span], int]:
     for resource, scope, raw in _raw_spans(data):
         try:
             spans.append(_span(resource, scope, raw))
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        except _NO_SPAN:
             rejected += 1
     return spans, rejected
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
+import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
 from moriio_observed.barrier import Era
 from moriio_observed.doctor.checks.router import DOES_READ, OTHERS
+from moriio_observed.doctor.command_line import read
+from moriio_observed.doctor.engines import Engine
 from moriio_observed.doctor.messages import MESSAGES
+from moriio_observed.doctor.options_file import OPTION, words_of
 from moriio_observed.doctor.versions import (
     ABORT_VARIABLE,
     CONFIG_KEYS,
@@ -35,6 +44,16 @@ pytestmark = [pytest.mark.contract, pytest.mark.timeout(1800)]
 
 RELEASES = pytest.mark.parametrize("facts", SUPPORTED, ids=str)
 PACKAGE = "vllm/distributed/kv_transfer/kv_connector/v1/moriio"
+OPTIONS = """\
+port: 9000
+tensor_parallel_size: 8
+seed: 7
+revision: null
+disable-log-stats: true
+enforce-eager: false
+compilation-config: {mode: 3}
+kv_transfer_config: '{"kv_role": "kv_consumer"}'
+"""
 _PLACEHOLDER = re.compile(r"%(?:\.\d)?[sdrf]")
 
 
@@ -181,6 +200,36 @@ def test_graph_modes_and_what_the_optimization_levels_set(facts: Facts) -> None:
     assert set(re.findall(r"^    ([A-Z_]+) = ", body, re.MULTILINE)) == GRAPH_MODES.keys()
     for number, mode in enumerate(NUMBERED_GRAPH_MODES):
         assert f"    {mode} = {number}\n" in body
+
+
+@RELEASES
+def test_a_file_of_options_says_what_it_says_to_vllm(facts: Facts, tmp_path: Path) -> None:
+    source = (tree(facts) / "vllm/utils/argparse_utils.py").read_text()
+    assert f"if '{OPTION}' in args:" in method(source, "parse_args")
+    scope: dict[str, Any] = {"Any": Any, "json": json, "logger": logging, "yaml": yaml}
+    for name in ("load_config_file", "_pull_args_from_config"):
+        exec(method(source, name), scope)  # noqa: S102  (vLLM's own code)
+    vllm = SimpleNamespace(_option_string_actions={"--no-enforce-eager"})
+    vllm.load_config_file = partial(scope["load_config_file"], vllm)
+    file = tmp_path / "vllm.yaml"
+    file.write_text(OPTIONS)
+    words = ["serve", "m", "--port", "1", OPTION, str(file), "-tp", "2"]
+    theirs = read(scope["_pull_args_from_config"](vllm, words))
+    ours = read(words, words_of(str(file)))
+    assert ours.options.pop("config") == str(file)
+    assert ours.transfer == theirs.transfer == {"kv_role": "kv_consumer"}
+    assert ours.compilation == theirs.compilation == {"mode": 3}
+    assert (
+        (ours.model, ours.options["port"]) == (theirs.model, theirs.options["port"]) == ("m", "1")
+    )
+    for option in ("tensor-parallel-size", "seed", "revision"):
+        assert ours.options[option] == theirs.options[option]
+    flags = [
+        Engine("", {}, options=line.options).has(flag)
+        for flag in ("enforce-eager", "disable-log-stats")
+        for line in (ours, theirs)
+    ]
+    assert flags == [False, False, True, True]
 
 
 @RELEASES

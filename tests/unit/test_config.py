@@ -93,6 +93,13 @@ BAD_IN_ENVIRON = [
 ]
 
 
+def _nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def nested(path: str, value: object) -> dict[str, object]:
     group, _, name = path.rpartition(".")
     return {group: {name: value}} if group else {name: value}
@@ -215,6 +222,12 @@ def test_a_bad_variable_is_refused_by_its_name_and_value(path: str, text: str) -
 def test_a_bad_variable_is_refused_even_where_the_config_overrides_it() -> None:
     (problem,) = problems({"barrier": "layer"}, {"MORIIO_OBSERVED_BARRIER": "laier"})
     assert problem.startswith("MORIIO_OBSERVED_BARRIER = 'laier'")
+
+
+@pytest.mark.parametrize("value", [10**5000, _nested(2000)], ids=["long", "deep"])
+def test_a_value_that_cannot_be_shown_is_refused_all_the_same(value: object) -> None:
+    (problem,) = problems({"guard": value})
+    assert f" = a {type(value).__name__} too large to show: allowed is one of" in problem
 
 
 def test_a_refused_choice_is_told_the_choices() -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -174,8 +175,9 @@ def test_lines_that_are_no_otlp_are_counted_and_passed_over(tmp_path):
     assert store.skipped == len(bad)
 
 
-def test_spans_that_are_none_are_counted_and_passed_over(tmp_path):
-    store = store_of(tmp_path, line_of(spanId="beef"), line_of())
+@pytest.mark.parametrize("part", [{"spanId": "beef"}, {"startTimeUnixNano": math.inf}])
+def test_spans_that_are_none_are_counted_and_passed_over(tmp_path, part):
+    store = store_of(tmp_path, line_of(**part), line_of())
     assert len(store.spans([TRACE])) == 1
     store.summaries(SLOW_S)
     assert store.skipped == 1

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moriio_observed.dashboarding.preview.prometheus import Series
+from moriio_observed.dashboarding.preview.prometheus import RefusedError, Series
 
 Frame = dict[str, Any]
 """One frame, as JSON."""
@@ -48,7 +48,7 @@ def of_series(
 
 def of_buckets(ref_id: str, answer: Sequence[Series], times: Sequence[float]) -> list[Frame]:
     """Return one frame with a column for each bucket, each without those below it."""
-    ordered = sorted(answer, key=lambda series: float(series["metric"]["le"]))
+    ordered = sorted(answer, key=_upper_bound)
     columns: list[dict[str, Any]] = []
     below: Sequence[float | None] = [0.0] * len(times)
     for series in ordered:
@@ -61,6 +61,13 @@ def of_buckets(ref_id: str, answer: Sequence[Series], times: Sequence[float]) ->
         columns.append(_number_column(series["metric"]["le"], own))
         below = up_to
     return [{"refId": ref_id, "fields": [_time_column(times), *columns]}] if columns else []
+
+
+def _upper_bound(bucket: Series) -> float:
+    try:
+        return float(bucket["metric"]["le"])
+    except (KeyError, ValueError):
+        raise RefusedError("a heatmap wants buckets: series with a number as le") from None
 
 
 def of_rows(ref_id: str, answer: Sequence[Series], *, alone: bool) -> list[Frame]:

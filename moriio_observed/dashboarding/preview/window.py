@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from moriio_observed.dashboarding.errors import DashboardsError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION = re.compile(r"(?:\d+[smhdw])+")
+_DURATION = re.compile(r"(?:\d{1,9}[smhdw])+", re.ASCII)
+_SECONDS_SINCE_1970 = re.compile(r"[-+]?\d+(\.\d*)?", re.ASCII)
 _PART = re.compile(r"(\d+)([smhdw])")
 
 
@@ -29,6 +30,8 @@ class Window:
     scrape_interval: float = 15.0
 
     def __post_init__(self) -> None:
+        if self.start < 0:
+            raise DashboardsError("the time shown begins before 1970")
         if self.start >= self.end:
             raise DashboardsError(
                 f"the time shown begins at {_text(self.start)}, which is not before its end"
@@ -59,11 +62,13 @@ def in_seconds(duration: str) -> int:
     """Return the length of a duration as Prometheus writes them, such as `90s` or `1h30m`.
 
     Raises:
-        DashboardsError: It is none.
+        DashboardsError: It is none, or 0.
     """
-    if not _DURATION.fullmatch(duration):
+    parts = _PART.findall(duration) if _DURATION.fullmatch(duration) else ()
+    seconds = sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    if not seconds:
         raise DashboardsError(f"{duration!r} is no duration: write it like 30m, 1h30m or 2d")
-    return sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(duration))
+    return seconds
 
 
 def at(moment: str) -> float:
@@ -73,16 +78,22 @@ def at(moment: str) -> float:
         DashboardsError: It is neither.
     """
     try:
-        return float(moment)
-    except ValueError:
-        pass
-    try:
-        read = datetime.fromisoformat(moment)
-    except ValueError:
+        return _of_seconds(moment) if _SECONDS_SINCE_1970.fullmatch(moment) else _of_date(moment)
+    except (ValueError, OverflowError, OSError):
         raise DashboardsError(
             f"{moment!r} is no moment: write it like 2026-11-30T09:00 or in seconds since 1970"
         ) from None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+def _of_seconds(text: str) -> float:
+    seconds = float(text)
+    datetime.fromtimestamp(seconds, UTC)  # which not every number is
+    return seconds
+
+
+def _of_date(text: str) -> float:
+    date = datetime.fromisoformat(text)
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
 
 
 def shown_by_itself(dashboard_time: str) -> int:

@@ -49,6 +49,22 @@ def check(path: str, incidents: Sequence[Incident]) -> Iterator[Finding]:
         )
 
 
+def unrecognised(path: str) -> Finding:
+    """What there is to say of a log that vLLM does not seem to have written."""
+    return Finding(
+        "log-unrecognised",
+        Severity.WARNING,
+        "no line of the log is as vLLM writes it",
+        (Place("--log", path),),
+        "That nothing was found in it says nothing: it is empty, compressed or another program's, "
+        "or it was rewritten on its way.",
+        "Give the log as the engine wrote it, such as WARNING 08-12 09:20:44 [moriio_connector.py:"
+        "2720] …",
+        ("docs/doctor.md#what-it-cannot-tell",),
+        path,
+    )
+
+
 def _severity(incident: Incident, incidents: Sequence[Incident]) -> Severity:
     if incident.harmless:
         return Severity.NOTE

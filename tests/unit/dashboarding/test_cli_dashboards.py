@@ -95,10 +95,18 @@ def test_two_dashboards_with_one_uid_are_told(copy, capsys) -> None:
     ("text", "told"),
     [
         ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ('{"panels": ' + "1" * 5000, "cannot be read"),
         ("[]", "no list of panels"),
         ("{}", "no list of panels"),
-        ('{"panels": [7]}', "no list of panels"),
+        ('{"panels": 7}', "panels is a list, not 7"),
+        ('{"panels": [7]}', r"panels\[0\] is a mapping, not 7"),
+        ('{"panels": [{"targets": [{"expr": 1}]}]}', r"targets\[0\]\.expr is a text, not 1"),
+        ('{"panels": [{"panels": [{"type": 1}]}]}', r"panels\[0\]\.panels\[0\]\.type is a text"),
+        ('{"panels": [{"gridPos": {"h": 1000000000}}]}', r"gridPos\.h is a whole number"),
+        ('{"panels": [], "annotations": {"list": [2.5]}}', r"annotations\.list\[0\] is a mapping"),
         ('{"panels": [], "templating": {"list": [{"name": "a"}]}}', "a name and a type"),
+        ('{"panels": [], "templating": []}', "templating is a mapping"),
     ],
 )
 def test_a_file_that_is_no_dashboard_is_named(copy, text, told) -> None:

@@ -41,7 +41,11 @@ def test_buckets_have_exemplars(expr, has) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [[], {"q": "a"}, {"q": {"legend": "l"}}, {"q": {"expr": "a", "legends": "l"}}]
+    "source",
+    [
+        *([], {"q": "a"}, {"q": {"legend": "l"}}, {"q": {"expr": "a", "legends": "l"}}),
+        *({"q": {"expr": ["a"]}}, {"q": {"expr": "a", "legend": 1}}),
+    ],
 )
 def test_what_is_no_query_is_refused(source) -> None:
     with pytest.raises(DashboardsError, match=r"queries.yaml"):

@@ -1,6 +1,7 @@
 """What a preview asks, and what it hands to the page."""
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -162,7 +163,19 @@ def test_where_nothing_answers_the_address_is_named(answering) -> None:
         Prometheus(answering.url).now("up", 1)
 
 
-@pytest.mark.parametrize("answer", [{"status": "green"}, [], "hello"])
+def series(**said: Any) -> dict[str, Any]:
+    return {"data": {"result": [said]}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *({"status": "green"}, [], "hello", {"data": {"result": "up"}}, {"data": {"result": 7}}),
+        *(series(metric={}), series(value=[1, "2"]), series(metric=[], value=[1, "2"])),
+        *(series(metric={}, value=moment) for moment in ([1], ["x", "1"], [1, "x"], [1e300, "1"])),
+        series(metric={}, values=[[math.nan, "1"]]),
+    ],
+)
 def test_what_answers_and_is_no_prometheus_is_told(answering, answer) -> None:
     answering.answer = answer
     with pytest.raises(DashboardsError, match=rf"what answers at {answering.url} is no Prometheus"):

@@ -1,6 +1,9 @@
 """What Prometheus answers, as a panel's frames."""
 
+import pytest
+
 from moriio_observed.dashboarding.preview import frames
+from moriio_observed.dashboarding.preview.prometheus import RefusedError
 
 TIMES = [15.0, 30.0, 45.0]
 
@@ -51,6 +54,12 @@ def test_buckets_are_ordered_by_their_bound_and_stand_alone() -> None:
     assert column(frame, "0.5") == [2, 4, None]
     assert column(frame, "10") == [3, 0, None]
     assert column(frame, "+Inf") == [4, 5.1, None]
+
+
+def test_what_has_no_bound_is_no_bucket() -> None:
+    answer = [{"metric": {"job": "a"}, "values": [(60, "1")]}]
+    with pytest.raises(RefusedError, match="a heatmap wants buckets"):
+        frames.of_buckets("A", answer, [60.0])
 
 
 def test_without_buckets_there_is_no_frame() -> None:

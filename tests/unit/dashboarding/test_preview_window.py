@@ -1,5 +1,7 @@
 """The time that a preview shows."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,9 @@ def test_a_duration_is_written_as_in_prometheus(duration, seconds) -> None:
     assert in_seconds(duration) == seconds
 
 
-@pytest.mark.parametrize("duration", ["", "h", "1", "1 h", "1y", "now", "-1h"])
+@pytest.mark.parametrize(
+    "duration", ["", "h", "1", "1 h", "1y", "now", "-1h", "0s", "٣h", "9" * 5000 + "w"]
+)
 def test_what_is_no_duration_is_named_with_the_right_form(duration) -> None:
     with pytest.raises(DashboardsError, match=f"{duration!r} is no duration: write it like 30m"):
         in_seconds(duration)
@@ -28,15 +32,24 @@ def test_a_moment_is_seconds_or_a_date_in_utc_or_in_its_own_zone(moment) -> None
     assert at(moment) == 1796029200
 
 
-def test_what_is_no_moment_is_named_with_the_right_form() -> None:
-    with pytest.raises(DashboardsError, match="'yesterday' is no moment: write it like 2026-"):
-        at("yesterday")
+@pytest.mark.parametrize(
+    "moment",
+    ["yesterday", "", "nan", "inf", "1e400", "1" * 400, "2026-13-01"],
+)
+def test_what_is_no_moment_is_named_with_the_right_form(moment) -> None:
+    with pytest.raises(DashboardsError, match=f"'{re.escape(moment)}' is no moment: write it like"):
+        at(moment)
 
 
 def test_a_dashboard_says_itself_how_far_back_it_looks() -> None:
     assert shown_by_itself("now-6h") == 21600
     with pytest.raises(DashboardsError, match=r"begins at 'now/d'.*name a --range"):
         shown_by_itself("now/d")
+
+
+def test_a_window_begins_when_time_does() -> None:
+    with pytest.raises(DashboardsError, match="begins before 1970"):
+        Window(at("0001-01-01"), 1000)
 
 
 @pytest.mark.parametrize("start", [1000, 1001])

@@ -1,5 +1,6 @@
 import pytest
 
+from moriio_observed.demo import metrics
 from moriio_observed.demo.metrics import parse
 
 WAITS = """\
@@ -64,3 +65,9 @@ def test_a_histogram_without_observations_has_no_quantile():
 def test_a_quantile_of_a_difference_ignores_what_was_there_before():
     change = waits(a=100, b=104, c=104).since(waits(a=100, b=100, c=100))
     assert change.quantile("wait_seconds", 0.5) == pytest.approx(0.3)
+
+
+def test_a_page_of_something_else_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(metrics.web, "get", lambda _: "<html>\n")
+    with pytest.raises(OSError, match=r"^http://d/metrics is not in Prometheus' text format: "):
+        metrics.scrape("http://d")

@@ -89,22 +89,17 @@ def incidents(text: str) -> list[Incident]:
     return group(events(text.splitlines()))
 
 
+class Quiet(BaseHTTPRequestHandler):
+    """Answers without a word on standard error."""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
 @contextmanager
-def serving(**pages: str | tuple[int, str]) -> Iterator[str]:
-    """A server whose pages are these, by path without the slash; all else is an empty 404."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = pages.get(self.path.partition("?")[0].strip("/").replace("/", "_"), (404, ""))
-            status, text = (200, page) if isinstance(page, str) else page
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+def answering(handler: type[Quiet]) -> Iterator[str]:
+    """The address of a server that answers so, while in it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -112,6 +107,22 @@ def serving(**pages: str | tuple[int, str]) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def serving(**pages: str | tuple[int, str]) -> Iterator[str]:
+    """A server whose pages are these, by path without the slash; all else is an empty 404."""
+
+    class Handler(Quiet):
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0].strip("/").replace("/", "_"), (404, ""))
+            status, text = (200, page) if isinstance(page, str) else page
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    with answering(Handler) as url:
+        yield url
 
 
 def case(name: str) -> Any:

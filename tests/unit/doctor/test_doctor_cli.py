@@ -74,7 +74,7 @@ def test_nothing_that_matters_is_exit_status_0(capsys: pytest.CaptureFixture[str
         ["--url", "localhost:8000"],
         ["--url", "http://[::1"],
         ["--url", "http://x/metrics?a=1"],
-        ["--prometheus", "http://me:secret@x"],
+        ["--prometheus", "ftp://me:secret@x"],
         ["--kv-transfer-config", "nosuch.json"],
         ["--prometheus", "ftp://x"],
         ["--log", "/nonexistent"],
@@ -129,6 +129,25 @@ def test_what_others_have_written_cannot_steer_the_terminal(
     for form in ([], ["--json"]):
         main(["doctor", "--log", str(log), *form])
         assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", [b"", b"\x1f\x8b\x08 packed", b"nginx: 200 OK\n"])
+def test_a_log_of_somebody_elses_is_no_all_clear(
+    text: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "d.log"
+    log.write_bytes(text)
+    assert main(["doctor", "--log", str(log)]) == 1
+    assert "no line of the log is as vLLM writes it" in capsys.readouterr().out
+
+
+def test_a_quiet_log_of_vllms_is_one_also_with_colours_and_a_prefix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "d.log"
+    log.write_text("pod-1 | \x1b[32mINFO\x1b[0m 08-12 09:20:44 [loggers.py:257] Engine 000\n")
+    assert main(["doctor", "--log", str(log)]) == 0
+    assert capsys.readouterr().out == "Nothing found that matters.\n"
 
 
 def test_options_in_a_file_of_vllms_are_said_to_be_unread(

@@ -69,6 +69,19 @@ def test_variables_of_a_container_are_the_engines() -> None:
     assert line.environ == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 
 
+@pytest.mark.parametrize(
+    "image", ["vllm/vllm-openai:v0.32.0", "registry.example:5000/x/vllm-openai-rocm@sha256:0a"]
+)
+def test_the_image_of_vllm_is_its_program(image: str) -> None:
+    words = f"docker run -e A=1 -p 8000:8000 {image} --model m --port 9000"
+    line = read(split(words))
+    assert (line.environ, line.model, line.options["port"]) == ({"A": "1"}, "m", "9000")
+
+
+def test_a_program_that_is_named_behind_an_image_is_the_one() -> None:
+    assert read(split("docker run vllm/vllm-openai vllm serve m")).model == "m"
+
+
 def test_a_variable_that_nothing_sets_keeps_its_name() -> None:
     assert read(["serve", "m", "--port", "$PORT"]).options["port"] == "$PORT"
 
@@ -117,10 +130,11 @@ def test_no_in_front_switches_off() -> None:
         ("vllm serve m --kv-transfer-config '{", "quote"),
         ("vllm serve m --kv-transfer-config", "wants a value"),
         ("vllm serve m", "no --kv-transfer-config: .* Without -- in front"),
-        ("vllm serve --config vllm.yaml", "--config file is not read"),
+        ("vllm serve --config no.yaml", r"--config file was not read: there is no such"),
         ("vllm serve m --port 1 & vllm serve m --port 2", "starts two engines"),
         ("docker run image", "not one of vLLM's"),
         ("vllm serve m --kv-transfer-config x", "--kv-transfer-config is not JSON"),
+        (f"vllm serve m -cc {'3' * 5000}", "-cc cannot be read: Exceeds the limit"),
         ("vllm serve m -cc.a=1 -cc.a.b=2 --kv-transfer-config {}", "given as 1 before"),
     ],
 )

@@ -173,6 +173,34 @@ def test_details_are_the_barriers_of_the_same_process() -> None:
             "log-uneven-tp",
         ),
         ("bad moriio_observed settings:", "log-settings-refused"),
+        (
+            (
+                "MoRI-IO decode notify: remote_dp_size=2 but the router did not pin"
+                " remote_dp_rank for request r; defaulting to rank 0."
+            ),
+            "log-router-rank",
+        ),
+        ("MoRIIO discovery heartbeat exited with code 1", "log-discovery"),
+        ("Max retries (5) exceeded. Stopping ping loop.", "log-discovery"),
+        (
+            (
+                "MoRIIO READ mode is running with FULL CUDA graphs: per-layer KV-read barrier"
+                " can't fire"
+            ),
+            "log-full-graphs",
+        ),
+        ("mori reports a peer failure: LOCAL_PORT_DOWN from p:1 (mlx5_0)", "log-peer-failures"),
+        (
+            "moriio_observed failed and steps back until the engine restarts: KeyError",
+            "log-own-failure",
+        ),
+        (
+            "This vLLM's MoRIIO connector is not one that moriio_observed knows (x); it runs as",
+            "log-unknown-vllm",
+        ),
+        ('moriio_exposure {"request_id": "r", "action": "reported"}', "log-exposures"),
+        ('moriio_phantom_hit {"request_id": "r", "action": "reported"}', "log-phantom-hits"),
+        ('moriio_stale_read {"request_id": "r", "action": "reported"}', "log-stale-reads"),
     ],
 )
 def test_what_else_can_go_wrong_is_told_apart(message: str, trouble: str) -> None:

@@ -13,6 +13,7 @@ from moriio_observed.doctor.checks import counters, scrape
 from moriio_observed.doctor.checks import server as of_server
 from moriio_observed.doctor.exposition import parse
 from moriio_observed.doctor.findings import Finding, Severity, runbook
+from moriio_observed.doctor.read import Address
 from moriio_observed.telemetry.catalog import CATALOG
 from tests import monitoring
 from tests.tools import needs
@@ -35,7 +36,7 @@ VERSION = '{"version": "0.32.0"}'
 
 def looked_at(metrics: str, *engines: Any) -> list[Finding]:
     with serving(metrics=metrics, version=VERSION) as url:
-        return list(of_server.check(server.ask(url), engines))
+        return list(of_server.check(server.ask(Address(url)), engines))
 
 
 def names(findings: list[Finding]) -> set[str]:
@@ -48,7 +49,7 @@ def test_a_healthy_server_has_nothing_wrong() -> None:
 
 def test_the_version_is_the_servers() -> None:
     with serving(metrics=HEALTHY, version=VERSION) as url:
-        found = server.ask(url)
+        found = server.ask(Address(url))
     assert found.version == "0.32.0"
     assert names(list(of_server.versions(found, "0.30.0"))) == {"other-version"}
     assert names(list(of_server.versions(found, "0.32.1"))) == set()
@@ -56,7 +57,7 @@ def test_the_version_is_the_servers() -> None:
 
 def test_without_a_page_of_versions_our_own_series_has_it() -> None:
     with serving(metrics=HEALTHY) as url:
-        assert server.ask(url).version == "0.32.0"
+        assert server.ask(Address(url)).version == "0.32.0"
 
 
 def page_of(role: str, gauge: str, seconds: int) -> server.Server:
@@ -80,19 +81,21 @@ def test_deadlines_of_running_servers_are_compared(held: int, severities: list[S
 def test_a_server_that_does_not_answer_is_a_finding() -> None:
     with serving() as url:
         pass
-    assert names(list(of_server.check(server.ask(url), []))) == {"server-silent"}
+    assert names(list(of_server.check(server.ask(Address(url)), []))) == {"server-silent"}
     with serving() as url:
-        assert "HTTP 404" in server.ask(url).trouble
+        assert "HTTP 404" in server.ask(Address(url)).trouble
 
 
-def test_a_page_that_is_none_of_prometheus_is_a_finding() -> None:
-    [found] = looked_at("<html>{}</html>")
+@pytest.mark.parametrize("text", ["<html>{}</html>", f"moriio_steps_total {'9' * 400}\n"])
+def test_a_page_that_is_none_of_prometheus_is_a_finding(text: str) -> None:
+    [found] = looked_at(text)
     assert found.name == "server-silent"
     assert "text format" in str(found.where[1])
 
 
 def test_a_server_without_our_series_is_unobserved_and_told_why() -> None:
     [found] = looked_at(f"vllm:num_requests_running{{{LABELS}}} 0\n")
+    assert found.name == "server-unobserved"
     assert "vLLM's own connector runs there" in found.why
     [found] = looked_at(f"vllm:num_requests_running{{{LABELS}}} 0\n", engine(config()))
     assert "not the one this server was started with" in found.why
@@ -171,8 +174,8 @@ def scraped(folder: Path, **job: Any) -> list[Finding]:
         ) as at:
             if job != {"none": 1}:
                 monitoring.eventually(lambda: monitoring.query(at, 'up{job="vllm"}'), "a scrape")
-            found = server.ask(url)
-            return list(scrape.check(prometheus.ask(at, scrape.wanted([found])), [found]))
+            found = server.ask(Address(url))
+            return list(scrape.check(prometheus.ask(Address(at), scrape.wanted([found])), [found]))
 
 
 def relabelled(**rule: str) -> dict[str, Any]:
@@ -222,24 +225,26 @@ def test_a_scrape_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
 
 def test_a_prometheus_that_does_not_answer_is_a_finding() -> None:
     with serving() as url:
-        stored = prometheus.ask(url, ["moriio_steps_total"])
+        stored = prometheus.ask(Address(url), ["moriio_steps_total"])
     assert names(list(scrape.check(stored, []))) == {"prometheus-silent"}
 
 
 def test_the_reason_a_prometheus_gives_is_told_without_the_query() -> None:
     with serving(api_v1_query=(503, '{"error": "query timed out"}')) as url:
-        stored = prometheus.ask(url, ["moriio_steps_total"])
+        stored = prometheus.ask(Address(url), ["moriio_steps_total"])
     assert stored.trouble == f'{url}/api/v1/query answers HTTP 503: {{"error": "query timed out"}}'
 
 
 def test_a_page_of_html_is_no_reason() -> None:
     with serving(api_v1_query=(502, "<html>gateway</html>")) as url:
-        assert prometheus.ask(url, ["moriio_steps_total"]).trouble.endswith("answers HTTP 502")
+        assert prometheus.ask(Address(url), ["moriio_steps_total"]).trouble.endswith(
+            "answers HTTP 502"
+        )
 
 
 def test_without_targets_as_in_mimir_the_series_are_looked_at_all_the_same() -> None:
     answer = '{"status": "success", "data": {"result": []}}'
     with serving(api_v1_query=answer) as url:
-        stored = prometheus.ask(url, scrape.wanted([]))
+        stored = prometheus.ask(Address(url), scrape.wanted([]))
     assert stored.targets is None
     assert names(list(scrape.check(stored, []))) == {"not-scraped"}

@@ -6,7 +6,9 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from tests.unit.doctor.patients import Quiet, answering
 
 
 class Engine:
@@ -22,16 +24,13 @@ class Engine:
         self.looks = 0
         engine = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Quiet):
+            def do_GET(self) -> None:  # noqa: N802  (its name in http.server)
                 engine.looks += 1
                 content = engine.page(engine.looks - 1).encode()
                 self.send_response(200)
                 self.end_headers()
                 self.wfile.write(content)
-
-            def log_message(self, *args: object) -> None:
-                pass
 
             def handle(self) -> None:
                 with contextlib.suppress(OSError):  # whoever asked has not waited
@@ -94,23 +93,16 @@ def dripping() -> Iterator[tuple[str, list[str]]]:
     over = threading.Event()
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Quiet):
+        def do_GET(self) -> None:  # noqa: N802  (its name in http.server)
             asked.append(self.path)
             self.send_response(200)
             self.end_headers()
             while not over.wait(0.05):
                 self.wfile.write(b"#")
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with answering(Handler) as url:
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield url, asked
         finally:
             over.set()
-            server.shutdown()
-            thread.join()

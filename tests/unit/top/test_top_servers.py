@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moriio_observed.doctor.read import Address
 from moriio_observed.top.board import Board
 from moriio_observed.top.live import once
 from moriio_observed.top.picture import Picture, State
@@ -42,7 +43,7 @@ def states(picture: Picture) -> dict[str, State]:
 
 def test_two_looks_make_rates() -> None:
     with serving(lambda n: healthy() + line("requests_total", 10 * n)) as engine:
-        [row] = once(Board([engine.url], None, 5.0), SOON_S).rows
+        [row] = once(Board([Address(engine.url)], None, 5.0), SOON_S).rows
         assert engine.looks == 2
     assert row.engine is not None
     assert row.engine.requests.gained == 10
@@ -52,7 +53,7 @@ def test_two_looks_make_rates() -> None:
 
 def test_a_server_that_is_started_again_is_seen_down_and_then_from_0() -> None:
     engine = Engine(healthy(90))
-    board = Board([engine.url], None, 5.0)
+    board = Board([Address(engine.url)], None, 5.0)
     assert states(look(board)) == {engine.name: State.OK}
     engine.stop()
     [row] = look(board).rows
@@ -72,7 +73,7 @@ def test_a_server_that_is_started_again_is_seen_down_and_then_from_0() -> None:
 
 def test_a_server_that_hangs_is_told_and_keeps_nobody_else_waiting() -> None:
     with hanging() as slow, serving(healthy()) as fine:
-        found = look(Board([slow.url, fine.url], None, 0.3))
+        found = look(Board([Address(slow.url), Address(fine.url)], None, 0.3))
         assert states(found) == {slow.name: State.SILENT, fine.name: State.OK}
         [trouble] = [row.trouble for row in found.rows if row.name == slow.name]
         assert "answer" in trouble
@@ -80,7 +81,7 @@ def test_a_server_that_hangs_is_told_and_keeps_nobody_else_waiting() -> None:
 
 def test_a_server_that_sends_byte_after_byte_is_late_and_is_asked_once_at_a_time() -> None:
     with dripping() as (url, asked):
-        board = Board([url], None, 0.3)
+        board = Board([Address(url)], None, 0.3)
         for _ in range(3):
             [row] = look(board).rows
     assert row.state is State.SILENT
@@ -90,19 +91,21 @@ def test_a_server_that_sends_byte_after_byte_is_late_and_is_asked_once_at_a_time
 
 def test_what_is_no_page_of_metrics_is_a_row_that_says_so() -> None:
     with serving("<html>{}</html>") as engine:
-        [row] = look(Board([engine.url], None, 5.0)).rows
+        [row] = look(Board([Address(engine.url)], None, 5.0)).rows
         assert "something else than Prometheus' text format" in row.trouble
     with serving_pages() as url:
-        [row] = look(Board([url], None, 5.0)).rows
+        [row] = look(Board([Address(url)], None, 5.0)).rows
         assert row.trouble == "answers HTTP 404"
     with serving("python_info 1\n") as engine:
-        assert states(look(Board([engine.url], None, 5.0))) == {engine.name: State.UNOBSERVED}
+        assert states(look(Board([Address(engine.url)], None, 5.0))) == {
+            engine.name: State.UNOBSERVED
+        }
 
 
 def test_that_a_server_is_still_late_is_news_once_a_second() -> None:
     now = [0.0]
     with hanging() as engine:
-        board = Board([engine.url], None, 1.0, clock=lambda: now[0])
+        board = Board([Address(engine.url)], None, 1.0, clock=lambda: now[0])
         board.begin()
         assert not board.collect()
         now[0] = 1.2
@@ -115,7 +118,7 @@ def test_that_a_server_is_still_late_is_news_once_a_second() -> None:
 
 def test_a_real_engines_page_is_read() -> None:
     with serving(lambda n: recorded("decode", n - 2)) as engine:
-        [row] = once(Board([engine.url], None, 5.0), SOON_S).rows
+        [row] = once(Board([Address(engine.url)], None, 5.0), SOON_S).rows
     assert row.state is State.CRITICAL
     assert row.engine is not None
     assert row.engine.exposed["full_graph"].gained == 112
@@ -129,7 +132,7 @@ def test_our_alerts_come_from_a_real_prometheus_pages_first(tmp_path: Path) -> N
         "rule_files": [str(tmp_path / "rules.yml")],
     }
     with monitoring.prometheus(tmp_path, config) as url, serving(healthy()) as engine:
-        board = Board([engine.url], url, 5.0)
+        board = Board([Address(engine.url)], Address(url), 5.0)
 
         def told() -> list[tuple[str, str]]:
             alerts = look(board).alerts
@@ -153,12 +156,12 @@ def test_a_prometheus_that_does_not_tell_its_alerts_says_why() -> None:
     odd = ["[]", "{}", '{"status": "success", "data": {"alerts": [3, {"labels": 4}]}}']
     for page in odd:
         with serving_pages(api_v1_alerts=page) as url, serving(healthy()) as engine:
-            alerts = look(Board([engine.url], url, 5.0)).alerts
+            alerts = look(Board([Address(engine.url)], Address(url), 5.0)).alerts
         assert alerts is not None
         assert alerts.active == ()
         assert bool(alerts.trouble) == ("success" not in page)
     with hanging() as prometheus, serving(healthy()) as engine:
-        found = look(Board([engine.url], prometheus.url, 0.3))
+        found = look(Board([Address(engine.url)], Address(prometheus.url), 0.3))
     assert found.alerts is not None
     assert "answer" in found.alerts.trouble
     assert found.rows[0].state is State.OK
@@ -168,6 +171,6 @@ def test_a_prometheus_that_does_not_tell_its_alerts_says_why() -> None:
     "url", ["http://nowhere.example:1", "http://[::1]:1", "http://127.0.0.1:1"]
 )
 def test_an_address_without_a_server_is_a_row(url: str) -> None:
-    [row] = look(Board([url], None, 5.0)).rows
+    [row] = look(Board([Address(url)], None, 5.0)).rows
     assert row.state is State.SILENT
     assert row.trouble
