@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.processor_time import processor_time
-from benchmarks.result import REACHED, WIDTH, Row, merge, paired, throughput
+from benchmarks.result import Row, merge, paired, throughput
+from moriio_observed.accept.interval import REACHED, WIDTH
 from moriio_observed.demo.client import Answer, PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import scrape
