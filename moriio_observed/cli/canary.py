@@ -20,7 +20,7 @@ from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import CanaryMetrics, Mode, RoundResult
 from moriio_observed.canary.schedule import Schedule
 from moriio_observed.cli.extras import extra
-from moriio_observed.cli.probing import add_target, counts, seconds, whole
+from moriio_observed.cli.probing import add_target, counts, positive, whole
 from moriio_observed.doctor.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=seconds,
+        type=positive("seconds"),
         default=120.0,
         metavar="SECONDS",
         help="how long a request may take (default: 120)",
@@ -137,7 +137,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="each round as an object on a line")
     parser.add_argument(
         "--interval",
-        type=seconds,
+        type=positive("seconds"),
         default=60.0,
         metavar="SECONDS",
         help="mean pause between rounds (default: 60)",

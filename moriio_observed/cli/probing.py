@@ -28,15 +28,19 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
-    """A time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be seconds above 0")
-    return value
+def positive(unit: str) -> Callable[[str], float]:
+    """Reads numbers above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (value > 0 and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(f"{text!r}: must be {unit} above 0")
+        return value
+
+    return parse
 
 
 def whole(least: int) -> Callable[[str], int]:
