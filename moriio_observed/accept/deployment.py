@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from moriio_observed.accept.claims.serving import PRODUCER
+from moriio_observed.accept.claims.serving import PRODUCERS
 from moriio_observed.accept.facts import Side, Watched
 from moriio_observed.canary.choices import Choice
 from moriio_observed.canary.errors import CanaryError
@@ -136,7 +136,7 @@ def _by_role(urls: Sequence[str]) -> tuple[dict[str, Server], dict[str, Server]]
             "--engine is missing: behind a router, name every engine whose numbers count"
         )
     servers = [ask(web_address(url, "--engine")) for url in urls]
-    prefill = [server for server in servers if server.info.get("role") == PRODUCER]
+    prefill = [server for server in servers if server.info.get("role") in PRODUCERS]
     decode = [server for server in servers if server not in prefill]
     if not decode:
         raise CanaryError("--engine: none of them is a decode engine (kv_consumer)")

@@ -31,6 +31,7 @@ class Plan:
         concurrencies: How many probes are sent at once, step by step.
         rounds: How often.
         repeats: How often the known answers are asked for, at each concurrency.
+        tried: So many times the prompts that are kept.
         pairs: Runs in which decode engines are compared.
         max_tokens: Length of the answers.
         mode: How they are judged.
@@ -43,6 +44,7 @@ class Plan:
     concurrencies: tuple[int, ...] = (1, 4, 16)
     rounds: int = 12
     repeats: int = 2
+    tried: float = 2.0
     pairs: int = 30
     max_tokens: int = 32
     mode: Mode = Mode.EXACT
@@ -63,8 +65,8 @@ class Plan:
         )
 
     def prompts(self) -> list[str]:
-        """Twice as many as are kept."""
-        return make(SEED, 2 * self.keep, LONGEST_PROMPT, self.words)
+        """More of them than are kept."""
+        return make(SEED, round(self.tried * self.keep), LONGEST_PROMPT, self.words)
 
     def compared(self, number: int) -> list[Question]:
         """The prompts of one pair of runs."""
@@ -78,7 +80,7 @@ class Plan:
     def say(self) -> list[str]:
         """What is about to be sent, for whoever has to answer for the load."""
         passes = 1 if self.mode is Mode.DEGENERATION else self.repeats * len(self.concurrencies)
-        asked = 2 * self.keep * passes
+        asked = round(self.tried * self.keep) * passes
         probes = self.rounds * sum(self.concurrencies)
         lines = [
             f"{asked} requests to the engine that answers alone, then {probes} probes",
@@ -96,7 +98,13 @@ class Plan:
         return lines
 
 
-QUICK: dict[str, Any] = {"rounds": 3, "repeats": 1, "pairs": FEWEST_PAIRS, "limit_s": 300.0}
+QUICK: dict[str, Any] = {
+    "rounds": 3,
+    "repeats": 1,
+    "tried": 1.25,
+    "pairs": FEWEST_PAIRS,
+    "limit_s": 300.0,
+}
 """Less of everything."""
 
 

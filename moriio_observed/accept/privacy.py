@@ -31,9 +31,11 @@ class Privacy:
             parts = urlsplit(text)
             for form in (text, parts.netloc, parts.hostname or ""):
                 spelt.setdefault(form, name)
-        spelt.pop("", None)
-        # The longest first: a host stands in its address.
-        self._names = sorted(spelt.items(), key=lambda item: -len(item[0]))
+        # The longest first: a host stands in its address. One that is called by its role may stay.
+        self._names = sorted(
+            ((form, name) for form, name in spelt.items() if form not in ("", name)),
+            key=lambda item: -len(item[0]),
+        )
 
     def clean(self, text: str) -> str:
         """A text without them."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Report:
     privacy: Privacy
     hardware: str = ""
 
-    @property
+    @cached_property
     def judged(self) -> list[Judged]:
         """Every claim, the worst first."""
         return judge(self.facts)
@@ -195,7 +196,7 @@ def _told(number: Mapping[str, Any]) -> str:
 def _figure(value: float | str) -> str:
     if isinstance(value, str):
         return value
-    return f"{value:.10g}" if value.is_integer() else f"{value:.4g}"
+    return f"{value:.10g}" if float(value).is_integer() else f"{value:.4g}"
 
 
 def _cell(text: str) -> str:

@@ -101,6 +101,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="words to make prompts of, for a model that does not know English (default: our own)",
     )
     parser.add_argument(
+        "--max-tokens",
+        type=whole(1),
+        default=32,
+        metavar="N",
+        help="length of the answers (default: 32)",
+    )
+    parser.add_argument(
         "--timeout",
         type=positive("seconds"),
         default=120.0,
@@ -183,8 +190,11 @@ def _accept(arguments: argparse.Namespace, http: Http) -> int:
             _say(f"what is known so far: {path}")
         raise
     save()
-    _tell(known(), arguments)
-    return known().exit_status
+    found = known()
+    _tell(found, arguments)
+    if found.facts.ended:
+        _say(f"moriio-observed accept: not complete: {found.facts.ended}")
+    return found.exit_status
 
 
 def _deployment(arguments: argparse.Namespace, http: Http) -> Deployment:
@@ -218,6 +228,7 @@ def _plan(arguments: argparse.Namespace, deployment: Deployment) -> Plan:
     plan = Plan(
         model=model,
         concurrencies=arguments.concurrency,
+        max_tokens=arguments.max_tokens,
         mode=Mode(arguments.mode),
         words=prompts.read_words(arguments.words) if arguments.words else prompts.WORDS,
         compares=deployment.bare is not None,

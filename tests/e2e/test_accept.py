@@ -24,6 +24,7 @@ def accept(pair: Pair, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
         [
             "accept",
             "--quick",
+            "--max-tokens=16",
             f"--prefill={chosen.prefill}",
             f"--decode={chosen.decode}",
             f"--prefill-address={chosen.prefill_address}",
@@ -46,7 +47,7 @@ def test_a_healthy_pair_on_cpus_proves_what_needs_no_hardware_and_claims_no_more
     # Slow enough that barriers wait.
     running = pair()
     running.faults.set(taking(0.05))
-    status, report = accept(running, tmp_path, "--hardware", "two cores")
+    status, report = accept(running, tmp_path, "--concurrency=4,16", "--hardware", "two cores")
     assert (status, report["complete"], report["ended"]) == (0, True, None)
     assert report["hardware"] == "two cores"
     found = verdicts(report)
@@ -59,3 +60,15 @@ def test_a_healthy_pair_on_cpus_proves_what_needs_no_hardware_and_claims_no_more
     for text in (json.dumps(report), markdown):
         assert "127.0.0.1" not in text
         assert WORDS[1] + " " + WORDS[2] not in text
+
+
+def test_wrong_answers_that_are_told_refute_nothing_and_prove_nothing(
+    pair: GetPair, tmp_path: Path
+) -> None:
+    running = pair()
+    running.faults.set(taking(3.0))
+    _, report = accept(running, tmp_path, "--concurrency=4")
+    answers = next(claim for claim in report["claims"] if claim["name"] == "answers")
+    assert answers["verdict"] == "not proven here"
+    assert "wrong, and told" in answers["reason"]
+    assert "refuted" not in verdicts(report).values()

@@ -17,6 +17,7 @@ _SHOWN = 3
 @by_counters
 def visible(facts: Facts) -> Ruling:
     """What the network card reports as done must be there for the GPU."""
+    unexplained = _unexplained(facts) and _all_read(facts)
     numbers = (
         *told_numbers(facts),
         *(
@@ -25,7 +26,7 @@ def visible(facts: Facts) -> Ruling:
         ),
         Number("wrong answers", _wrong(facts)),
     )
-    if _unexplained(facts):
+    if unexplained:
         return refuted(
             f"{plural(_wrong(facts), 'answer')} wrong, though every read was seen landed before"
             " attention: what mori reports as landed was not visible to the GPU, or came from the"
@@ -94,8 +95,8 @@ def _wrong(facts: Facts) -> int:
 
 
 def _unexplained(facts: Facts) -> bool:
-    """Whether an answer is wrong of a request that was read for, and nothing tells so."""
-    return _wrong(facts) > told(facts) and _all_read(facts)
+    """Whether an answer is wrong and nothing tells so, of engines whose counters we see."""
+    return _wrong(facts) > told(facts) and (_all_read(facts) or not facts.routed)
 
 
 def _all_read(facts: Facts) -> bool:

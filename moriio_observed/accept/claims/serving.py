@@ -10,7 +10,8 @@ from moriio_observed.accept.verdicts import Claim, Ruling, not_proven, proven, r
 from moriio_observed.doctor.versions import GRAPH_MODES
 from moriio_observed.telemetry.catalog import PREFIX
 
-CONSUMER, PRODUCER = "kv_consumer", "kv_producer"
+CONSUMERS, PRODUCERS = ("kv_consumer",), ("kv_producer", "kv_both")
+"""Roles of the two sides."""
 SHOWN = (
     *("role", "mode", "barrier", "guard", "cudagraph_mode"),
     *("vllm_version", "mori_version", "version"),
@@ -27,13 +28,17 @@ def observed(facts: Facts) -> Ruling:
             silent[0].latest.trouble if silent else "no decode engine is known", *numbers
         )
     problems = [
-        *(text for one in facts.decode.engines for text in _problems(one, CONSUMER)),
-        *(text for one in facts.prefill.engines if one.info for text in _problems(one, PRODUCER)),
+        *(text for one in facts.decode.engines for text in _problems(one, CONSUMERS)),
+        *(text for one in facts.prefill.engines if one.info for text in _problems(one, PRODUCERS)),
     ]
     if problems:
         return refuted("; ".join(problems), *numbers)
     bare = [one.name for one in facts.prefill.engines if not one.info]
-    also = f"; the {' and '.join(bare)} engine runs without it, which is allowed" if bare else ""
+    also = (
+        f"; the {' and '.join(bare)} engine shows no numbers of ours, which is allowed"
+        if bare
+        else ""
+    )
     return proven(f"it is loaded in READ mode, and every hook is in force{also}", *numbers)
 
 
@@ -90,7 +95,7 @@ def full_graphs(facts: Facts) -> Ruling:
     )
 
 
-def _problems(one: Watched, role: str) -> Iterator[str]:
+def _problems(one: Watched, roles: tuple[str, ...]) -> Iterator[str]:
     info = one.info
     if not info:
         has_vllms = any(name.startswith("vllm:") for name in one.latest.page.names)
@@ -102,9 +107,9 @@ def _problems(one: Watched, role: str) -> Iterator[str]:
         return
     if info.get("mode") != "read":
         yield f"the {one.name} engine is in mode {info.get('mode')}, not read"
-    if info.get("role") != role:
-        yield f"the {one.name} engine has the role {info.get('role')}, not {role}"
-    if info.get("barrier") == "off" and role == CONSUMER:
+    if info.get("role") not in roles:
+        yield f"the {one.name} engine has the role {info.get('role')}, not {roles[0]}"
+    if info.get("barrier") == "off" and roles is CONSUMERS:
         yield f"the {one.name} engine runs with barrier off: no step waits for its reads"
     hooks = sorted(
         {

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from moriio_observed.accept.claims import CLAIMS
-from moriio_observed.accept.facts import Facts, Side, Watched
+from moriio_observed.accept.facts import UNANSWERED, Facts, Side, Watched
 from moriio_observed.accept.verdicts import Ruling
 from moriio_observed.canary.metrics import Result
 from moriio_observed.canary.probes import Probe
-from moriio_observed.doctor.exposition import parse
+from moriio_observed.doctor.exposition import Page
 from moriio_observed.doctor.server import Server
 from moriio_observed.telemetry.catalog import CATALOG, PREFIX, Kind, label_sets
 
@@ -57,7 +58,7 @@ def healthy(requests: int = PROBES, ranks: int = 1) -> dict[Key, float]:
         one("step_seconds_sum"): read * 0.02,
         one("steps_total", runtime_mode="FULL", reads="true"): read,
         one("full_graph_skips_total", protected="true"): read,
-        one("telemetry_overhead_seconds_total"): read * 0.0001,
+        one("telemetry_overhead_seconds_total"): read * 1e-6,
     }
 
 
@@ -68,7 +69,7 @@ def page(
     ranks: int = 1,
     hooks: float = 1,
     without: str = "",
-) -> str:
+) -> Page:
     """A page of /metrics: every series at 0, but for what was counted.
 
     Args:
@@ -79,20 +80,36 @@ def page(
         without: A metric that is missing.
     """
     if info is None:
-        return 'vllm:request_success_total{model_name="m"} 3\n'
-    found = {
-        key: 0.0
+        return Page((("vllm:request_success_total", {"model_name": "m"}, 3.0),))
+    found = dict.fromkeys(_always(ranks), 0.0)
+    found |= {one("config_info", **info): 1.0, one("hook_installed", hook="start_load_kv"): hooks}
+    found |= counted or {}
+    return Page(
+        tuple(
+            (f"{PREFIX}{name}", {"model_name": "m", "engine": "0", **dict(labels)}, value)
+            for (name, labels), value in found.items()
+            if not without or not name.startswith(without)
+        )
+    )
+
+
+def text_of(shown: Page) -> str:
+    """A page as it is sent."""
+    lines = []
+    for name, labels, value in shown.samples:
+        inside = ",".join(f'{label}="{text}"' for label, text in labels.items())
+        lines.append(f"{name}{{{inside}}} {value}\n")
+    return "".join(lines)
+
+
+@functools.cache
+def _always(ranks: int) -> tuple[Key, ...]:
+    return tuple(
+        key
         for name, instrument in CATALOG.items()
         if name not in HIDDEN
         for values in label_sets(instrument, layers=LAYERS, tp_ranks=ranks)
         for key in _series(instrument.kind, name, dict(zip(instrument.labels, values, strict=True)))
-    }
-    found |= {one("config_info", **info): 1.0, one("hook_installed", hook="start_load_kv"): hooks}
-    found |= counted or {}
-    return "".join(
-        f"{PREFIX}{name}{{{_inside(labels)}}} {value}\n"
-        for (name, labels), value in found.items()
-        if not without or not name.startswith(without)
     )
 
 
@@ -103,17 +120,12 @@ def _series(kind: Kind, name: str, labels: Mapping[str, str]) -> list[Key]:
     return [bucket, *(one(f"{name}_{part}", **labels) for part in ("sum", "count"))]
 
 
-def _inside(labels: frozenset[tuple[str, str]]) -> str:
-    every = {"model_name": "m", "engine": "0"} | dict(labels)
-    return ",".join(f'{name}="{value}"' for name, value in every.items())
-
-
-def seen(text: str | None) -> Server:
+def seen(shown: Page | None) -> Server:
     """A server that has shown this page; None: nothing."""
     url = "http://decode.example:8000"
-    if text is None:
+    if shown is None:
         return Server(url, None, trouble=f"{url}/metrics does not answer: refused")
-    return Server(url, parse(text))
+    return Server(url, shown)
 
 
 def side(
@@ -132,7 +144,9 @@ def probes(
 ) -> tuple[Probe, ...]:
     """Probes that were answered, so many of them in a certain way."""
     good = Probe(0, 4, Result.MATCH, "a" * 32, 0.5)
-    bad = Probe(0, 4, result, "b" * 32, 0.5, divergence=0, error=None)
+    bad = Probe(
+        0, 4, result, "b" * 32, 0.5, divergence=0, error="away" if result in UNANSWERED else None
+    )
     return (bad,) * wrong + (good,) * (total - wrong)
 
 

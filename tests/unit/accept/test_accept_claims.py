@@ -49,6 +49,7 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ("all right", facts(), PROVEN, "21 waits"),
         ("wrong and not told", facts(probes=probes(2)), REFUTED, "the most important finding"),
         ("wrong and told", facts({EXPOSED: 2}, probes=probes(2)), OPEN, "told"),
+        ("wrong and not read", facts({one("requests_total"): 3}, probes=probes(2)), OPEN, "read"),
         (
             "no wait",
             facts({one("barrier_wait_seconds_count", site="layer", tp_rank="0"): 0}),
@@ -63,6 +64,12 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ("also over the loopback", facts(info=STAND_IN), PROVEN, "all 21 probes"),
         ("wrong and not told", facts(probes=probes(2)), REFUTED, "request bbbb"),
         ("more wrong than told", facts({EXPOSED: 1}, probes=probes(2)), REFUTED, "tell of 1"),
+        (
+            "wrong and not read",
+            facts({one("requests_total"): 3}, probes=probes(2)),
+            REFUTED,
+            "of 0",
+        ),
         ("wrong and told", facts({EXPOSED: 2}, probes=probes(2)), OPEN, "find the cause"),
         ("right and exposed", facts({EXPOSED: 2}), OPEN, "exposed meanwhile"),
         (
@@ -73,7 +80,7 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ),
         (
             "wrong past the engines",
-            facts({one("requests_total"): 3}, probes=probes(2)),
+            facts({one("requests_total"): 3}, probes=probes(2), routed=True),
             OPEN,
             "not every answered probe was seen to read",
         ),
@@ -93,7 +100,12 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
     ],
     "observed": [
         ("both sides", facts(), PROVEN, "every hook is in force"),
-        ("a bare prefill engine", facts(prefill=None), PROVEN, "prefill engine runs without it"),
+        (
+            "a bare prefill engine",
+            facts(prefill=None),
+            PROVEN,
+            "shows no numbers of ours, which is allowed",
+        ),
         ("a bare decode engine", facts(info=None), REFUTED, "runs without our connector"),
         ("a hook missing", facts(hooks=0), REFUTED, "start_load_kv"),
         ("WRITE", facts(info={**INFO, "mode": "write"}), REFUTED, "in mode write"),
@@ -257,7 +269,7 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ),
     ],
     "overhead": [
-        ("little", facts(), PROVEN, "0.02%"),
+        ("little", facts(), PROVEN, "0.00%"),
         ("much", facts({one("telemetry_overhead_seconds_total"): 0.2}), REFUTED, "2.00%"),
         (
             "of every rank",

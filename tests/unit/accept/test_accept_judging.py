@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moriio_observed.accept.facts import Facts
@@ -43,6 +43,7 @@ COUNTED = (
     one("telemetry_overhead_seconds_total"),
     one("telemetry_errors_total", signal="metrics"),
 )
+many = settings(max_examples=60, deadline=None)
 numbers = st.one_of(st.integers(0, 200).map(float), st.floats(0, 1e9))
 rates = st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0.1, 1e6)), max_size=12)
 
@@ -69,6 +70,7 @@ def report(seen: Facts) -> Report:
     return Report(seen, Plan("m"), Privacy({}, hosts=False))
 
 
+@many
 @given(anything(STAND_IN))
 def test_the_loopback_neither_proves_nor_refutes_what_needs_hardware(seen: Facts) -> None:
     needing = [judged for judged in report(seen).judged if judged.claim.needs_hardware]
@@ -76,6 +78,7 @@ def test_the_loopback_neither_proves_nor_refutes_what_needs_hardware(seen: Facts
     assert {judged.ruling.verdict for judged in needing} == {Verdict.NOT_PROVEN}
 
 
+@many
 @given(anything(INFO))
 def test_every_verdict_has_a_reason_and_the_exit_status_follows_from_them(seen: Facts) -> None:
     found = report(seen)
@@ -85,6 +88,7 @@ def test_every_verdict_has_a_reason_and_the_exit_status_follows_from_them(seen: 
     assert found.exit_status == (1 if refuted else 2 if seen.ended else 0)
 
 
+@many
 @given(anything(INFO))
 def test_wrong_answers_that_nothing_tells_of_prove_no_answer_right(seen: Facts) -> None:
     wrong = any(probe.result in (Result.DIVERGED, Result.SWAPPED) for probe in seen.probes)
@@ -93,6 +97,7 @@ def test_wrong_answers_that_nothing_tells_of_prove_no_answer_right(seen: Facts) 
         assert Verdict.PROVEN not in (verdicts["answers"], verdicts["visible"])
 
 
+@many
 @given(anything(INFO))
 def test_every_report_is_json_and_can_be_shown(seen: Facts) -> None:
     found = report(seen).as_dict()
@@ -103,6 +108,7 @@ def test_every_report_is_json_and_can_be_shown(seen: Facts) -> None:
     assert len(table) >= len(found["claims"])
 
 
+@many
 @given(st.lists(st.floats(1, 1e3), min_size=10, max_size=40), st.floats(0.5, 2))
 def test_the_interval_of_a_constant_ratio_is_that_ratio(bare: list[float], ratio: float) -> None:
     found = interval([ratio * one for one in bare], bare)
