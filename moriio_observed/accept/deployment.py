@@ -111,6 +111,8 @@ def deployment(
     target = choice.target(http)
     where = web_address(prometheus, "--prometheus") if prometheus else None
     if isinstance(target, Pair):
+        if choice.engines:
+            raise CanaryError("--engine belongs to --url: --prefill and --decode name the engines")
         found = Deployment(
             target,
             choice.alone(http) or Single(http, target.prefill.url),
@@ -135,7 +137,8 @@ def _by_role(urls: Sequence[str]) -> tuple[dict[str, Server], dict[str, Server]]
         raise CanaryError(
             "--engine is missing: behind a router, name every engine whose numbers count"
         )
-    servers = [ask(web_address(url, "--engine")) for url in urls]
+    different = dict.fromkeys(web_address(url, "--engine") for url in urls)
+    servers = [ask(url) for url in different]
     prefill = [server for server in servers if server.info.get("role") in PRODUCERS]
     decode = [server for server in servers if server not in prefill]
     if not decode:

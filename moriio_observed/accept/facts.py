@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ class Watched:
             return f"the {self.name} engine was not asked again after probes"
         if self.after.metrics is None:
             return f"the {self.name} engine did not answer at the end: {self.after.trouble}"
+        if not all(math.isfinite(value) for _, value in _counters(self.after.page)):
+            return f"the {self.name} engine shows counters that are no numbers"
         if _fell(self.before.page, self.after.page):
             return f"the {self.name} engine was restarted meanwhile: its counters fell"
         return ""
@@ -205,10 +208,10 @@ class Facts:
 
 def _fell(before: Page, after: Page) -> bool:
     now = {(name, frozenset(labels.items())): value for name, labels, value in after.samples}
-    return any(now.get(key, 0.0) < value for key, value in _counters(before))
+    return not all(now.get(key, 0.0) >= value for key, value in _counters(before))
 
 
 def _counters(page: Page) -> Iterator[tuple[tuple[str, frozenset[tuple[str, str]]], float]]:
     for name, labels, value in page.samples:
-        if name.startswith(PREFIX) and name.endswith(("_total", "_count")):
+        if name.startswith(PREFIX) and name.endswith(("_total", "_count", "_sum")):
             yield (name, frozenset(labels.items())), value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.unit.accept.engines import (
     probes,
     ruling,
     seen,
+    side,
 )
 
 REFUTED, OPEN, PROVEN = Verdict.REFUTED, Verdict.NOT_PROVEN, Verdict.PROVEN
@@ -352,6 +354,10 @@ def test_a_claim(name: str, given: Facts, verdict: Verdict, said: str) -> None:
         (
             {"decode": Side((Watched("decode", seen(page(healthy())), seen(page())),))},
             "restarted meanwhile",
+        ),
+        (
+            {"decode": side("decode", {one("requests_total"): math.nan})},
+            "counters that are no numbers",
         ),
         ({"decode": Side()}, "no decode engine"),
     ],

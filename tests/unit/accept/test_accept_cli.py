@@ -143,7 +143,7 @@ def test_behind_a_router_engines_are_told_by_their_role(tmp_path: Path) -> None:
     with fleet() as engines, serving() as router:
         path = tmp_path / "accept.json"
         engines.decode.metrics = lambda _: text_of(page(healthy(len(router.asked))))
-        urls = [f"--engine={one.url}" for one in (engines.prefill, engines.decode)]
+        urls = [f"--engine={one.url}" for one in (engines.prefill, *[engines.decode] * 2)]
         where = [f"--url={router.url}", *urls, f"--report={path}"]
         status = main(["accept", "--quick", "--concurrency=1,4", *where])
     report = json.loads(path.read_text())
@@ -271,6 +271,7 @@ class TestWhatEndsEarly:
         (["--prefill={0}", "--decode={1}", "--bare-decode={1}"], "is the same engine as --decode"),
         (["--prefill={0}", "--decode={1}", "--bare-decode-address=x"], "needs --bare-decode"),
         (["--prefill={0}", "--decode={1}", "--decode-address=x"], "must be host:HOST"),
+        (["--prefill={0}", "--decode={1}", "--engine={1}"], "--engine belongs to --url"),
         (["--prefill={0}", "--decode={1}", "--prometheus=x"], "--prometheus = 'x'"),
         (["--prefill={0}", "--decode={1}", "--report=r.md"], "must be a file for JSON"),
         (["--prefill={0}", "--decode={1}", "--report=none/r.json"], "cannot be written"),

@@ -43,8 +43,8 @@ COUNTED = (
     one("telemetry_overhead_seconds_total"),
     one("telemetry_errors_total", signal="metrics"),
 )
-many = settings(max_examples=60, deadline=None)
-numbers = st.one_of(st.integers(0, 200).map(float), st.floats(0, 1e9))
+many = settings(max_examples=40, deadline=None)
+numbers = st.one_of(st.integers(0, 200).map(float), st.floats(0))
 rates = st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0.1, 1e6)), max_size=12)
 
 
