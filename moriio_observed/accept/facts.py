@@ -142,6 +142,7 @@ class Facts:
         prefill: The engines that are read from, as far as they are known.
         probes: What became of each probe.
         flushes: How many more were answered only to bring the numbers of the last ones.
+        settled: Whether those have come, or would have.
         mode: How answers were judged.
         seconds: How long the probes took, all together.
         routed: Whether a router chose the engines.
@@ -155,6 +156,7 @@ class Facts:
     prefill: Side = Side()
     probes: tuple[Probe, ...] = ()
     flushes: int = 0
+    settled: bool = False
     mode: Mode = Mode.EXACT
     seconds: float = 0.0
     routed: bool = False
@@ -192,6 +194,8 @@ class Facts:
             return "no probe was sent" + (f": {self.ended}" if self.ended else "")
         if not self.answered:
             return f"no probe was answered: {self.errors[0]}"
+        if not self.settled:
+            return f"the numbers of the last probes were not waited for: {self.ended}"
         return self.decode.untold
 
     @property

@@ -62,6 +62,7 @@ class Acceptance:
         self._after: Mapping[str, Server] = {}
         self._probes: list[Probe] = []
         self._flushes = 0
+        self._settled = False
         self._seconds = 0.0
         self._runs: Runs | None = None
         self._stored: Stored | None = None
@@ -73,25 +74,18 @@ class Acceptance:
             golden = record(self._plan.recording, self._alone, self._plan.prompts(), say=self._say)
             self._before = self._deployment.look()
             self._phase_ended()
-            self._probe(golden)
-            self._settle(golden)
+            trouble = self._probe(golden)
+            self._settle(golden, trouble)
             self._phase_ended()
             self._compare()
             self._ended = ""
         except (CanaryError, NoAnswerError) as error:
             self._ended = str(error)
         self._ask_prometheus()
-        self.stop(self._ended)
 
     def stop(self, why: str) -> None:
-        """It goes no further; what was probed is looked at once more.
-
-        Args:
-            why: Empty: it is through.
-        """
+        """It was ended from outside."""
         self._ended = why
-        if self._probes and not self._after:
-            self._after = self._deployment.look()
 
     @property
     def facts(self) -> Facts:
@@ -103,6 +97,7 @@ class Acceptance:
             probes=tuple(self._probes),
             flushes=self._flushes,
             mode=self._plan.mode,
+            settled=self._settled,
             seconds=self._seconds,
             routed=self._deployment.apart is None,
             apart=self._deployment.apart,
@@ -111,7 +106,8 @@ class Acceptance:
             ended=self._ended,
         )
 
-    def _probe(self, golden: Golden) -> None:
+    def _probe(self, golden: Golden) -> str:
+        """Send all rounds; returns why not, or nothing."""
         prober = Prober(
             golden,
             self._target,
@@ -127,20 +123,35 @@ class Acceptance:
             self._probes += done.probes
             self._say(f"round {number} of {self._plan.rounds}: {done.result}")
             if not done.answered:
-                errors = [probe.error for probe in done.probes if probe.error]
-                raise CanaryError(f"round {number} of {self._plan.rounds}: {errors[0]}")
+                error = next((probe.error for probe in done.probes if probe.error), "")
+                return f"round {number} of {self._plan.rounds}: {error}"
+        return ""
 
-    def _settle(self, golden: Golden) -> None:
-        """Numbers travel with steps: a few more requests bring those of the last probes."""
+    def _settle(self, golden: Golden, trouble: str) -> None:
+        """Numbers travel with steps: a few more requests bring those of the last probes.
+
+        Raises:
+            CanaryError: There was trouble before, or they cannot be sent.
+        """
         question = Question(golden.model, golden.known[0].prompt, golden.max_tokens)
-        while True:
+        while not self._settled:
             time.sleep(POLL_S)
             self._after = self._deployment.look()
-            if self._flushes == MOST_FLUSHES or _settled(self.facts):
-                return
+            self._settled = self._flushes == MOST_FLUSHES or _are_all_there(self.facts)
+            if not self._settled:
+                self._flush(question, trouble)
+        if trouble:
+            raise CanaryError(trouble)
+
+    def _flush(self, question: Question, trouble: str) -> None:
+        if self._is_busy():
+            raise CanaryError(trouble or "the server is busy")
+        try:
             self._target.ask(question, new_probe())
             self._flushes += 1
             self._alone.ask(question, new_probe())
+        except NoAnswerError as error:
+            raise CanaryError(trouble or str(error)) from None
 
     def _compare(self) -> None:
         ours, bare = self._deployment.target, self._deployment.bare
@@ -166,10 +177,10 @@ class Acceptance:
         return waiting(self._http, self._target.metrics_pages) > self._max_waiting
 
 
-def _settled(facts: Facts) -> bool:
+def _are_all_there(facts: Facts) -> bool:
     """Whether every read that was posted for a probe is known to have ended and been released."""
     decode, prefill = facts.decode, facts.prefill
-    if facts.untold:
+    if decode.untold or not facts.answered:
         return True  # more requests would tell nothing
     ended = sum(decode.growth(f"reads_{how}_total") for how in ("landed", "failed", "aborted"))
     return (

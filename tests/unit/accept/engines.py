@@ -181,6 +181,7 @@ def facts(
         ),
         prefill=side("prefill", released, info=prefill),
         probes=probes(),
+        settled=True,
         seconds=10.0,
         apart=True,
     )

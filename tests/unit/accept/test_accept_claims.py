@@ -359,6 +359,7 @@ def test_a_claim(name: str, given: Facts, verdict: Verdict, said: str) -> None:
             {"decode": side("decode", {one("requests_total"): math.nan})},
             "counters that are no numbers",
         ),
+        ({"settled": False, "ended": "interrupted"}, "not waited for: interrupted"),
         ({"decode": Side()}, "no decode engine"),
     ],
 )

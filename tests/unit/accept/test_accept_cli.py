@@ -258,6 +258,40 @@ class TestWhatEndsEarly:
         assert engines.decode.asked == []
 
 
+class TestNumbersThatComeLate:
+    """They travel with an engine's steps."""
+
+    def lagging(self, until: int) -> Callable[[int], str]:
+        def told(asked: int) -> str:
+            counted = healthy(asked)
+            if asked < until:
+                counted[one("reads_landed_total")] -= 1
+            return text_of(page(counted))
+
+        return told
+
+    def test_a_few_more_requests_bring_them(self, engines: Fleet, tmp_path: Path) -> None:
+        engines.decode.metrics = self.lagging(PROBES + 2)
+        status, report = engines.report(tmp_path / "accept.json")
+        assert (status, report["load"]["answered"]) == (0, PROBES + 2)
+        assert claims(report)["reads"]["verdict"] == "proven"
+
+    def test_what_never_comes_is_lost(self, engines: Fleet, tmp_path: Path) -> None:
+        engines.decode.metrics = self.lagging(1000)
+        status, report = engines.report(tmp_path / "accept.json")
+        assert (status, report["load"]["answered"]) == (1, PROBES + gather.MOST_FLUSHES)
+        assert "counted twice or not at all" in claims(report)["reads"]["reason"]
+
+    def test_when_it_ends_before_nothing_is_held_against_it(
+        self, engines: Fleet, tmp_path: Path
+    ) -> None:
+        engines.decode.metrics = self.lagging(1000)
+        engines.decode.status, engines.decode.patience = 500, PROBES
+        status, report = engines.report(tmp_path / "accept.json")
+        assert (status, names(report, "refuted")) == (2, set())
+        assert "were not waited for" in claims(report)["reads"]["reason"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
