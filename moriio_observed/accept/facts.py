@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from moriio_observed.accept.throughput import Runs
 from moriio_observed.canary.metrics import Mode, Result
 from moriio_observed.canary.probes import Probe
+from moriio_observed.demo.metrics import Labels, Scrape
 from moriio_observed.doctor.exposition import Page
 from moriio_observed.doctor.prometheus import Stored
 from moriio_observed.doctor.server import Server
@@ -56,6 +57,14 @@ class Watched:
     def info(self) -> Mapping[str, str]:
         """The labels of our ``config_info``; empty where there is none."""
         return self.latest.info
+
+    def quantile(self, histogram: str, q: float) -> float | None:
+        """A quantile of what was added to a histogram; None without an observation."""
+        added = Scrape(_by_series(self.latest.page)).since(Scrape(_by_series(self.before.page)))
+        try:
+            return added.quantile(histogram, q)
+        except (KeyError, ValueError):  # somebody else's buckets, without bounds
+            return None
 
     @property
     def ranks(self) -> int:
@@ -111,6 +120,12 @@ class Side:
             self.after(metric, **labels),
             self.before(metric, **labels),
         )
+
+    def quantile(self, histogram: str, q: float) -> Number:
+        """A quantile of what was added to a histogram of ours, on the engine with the highest."""
+        name = f"{PREFIX}{histogram}, quantile {q:g}"
+        found = (one.quantile(PREFIX + histogram, q) for one in self.engines)
+        return Number(name, max((value for value in found if value is not None), default="none"))
 
     def infos(self, label: str) -> tuple[str, ...]:
         """What a label of ``config_info`` says on each engine that has one."""
@@ -211,11 +226,15 @@ class Facts:
 
 
 def _fell(before: Page, after: Page) -> bool:
-    now = {(name, frozenset(labels.items())): value for name, labels, value in after.samples}
+    now = _by_series(after)
     return not all(now.get(key, 0.0) >= value for key, value in _counters(before))
 
 
-def _counters(page: Page) -> Iterator[tuple[tuple[str, frozenset[tuple[str, str]]], float]]:
-    for name, labels, value in page.samples:
-        if name.startswith(PREFIX) and name.endswith(("_total", "_count", "_sum")):
-            yield (name, frozenset(labels.items())), value
+def _counters(page: Page) -> Iterator[tuple[tuple[str, Labels], float]]:
+    for key, value in _by_series(page).items():
+        if key[0].startswith(PREFIX) and key[0].endswith(("_total", "_count", "_sum")):
+            yield key, value
+
+
+def _by_series(page: Page) -> dict[tuple[str, Labels], float]:
+    return {(name, frozenset(labels.items())): value for name, labels, value in page.samples}

@@ -81,6 +81,9 @@ def waits(facts: Facts) -> Ruling:
     numbers = (
         *(side.number("barrier_wait_seconds_count", site=site) for site in SITES),
         side.number("barrier_wait_seconds_sum"),
+        *(side.quantile("barrier_wait_seconds", q) for q in (0.5, 0.99)),
+        side.quantile("request_read_seconds", 0.5),
+        *map(side.number, ("step_blocked_seconds_sum", "step_seconds_sum")),
         side.number("step_blocked_seconds_count"),
         side.number("steps_total", reads="true"),
     )
@@ -233,7 +236,7 @@ CLAIMS = (
     Claim(
         "events",
         "Waits end by mori's own events.",
-        "How soon after a landing: the report of the waits has their mean only.",
+        "How soon after a landing: nothing tells when a read has landed but mori itself.",
         events,
         needs_hardware=True,
     ),

@@ -52,6 +52,8 @@ def healthy(requests: int = PROBES, ranks: int = 1) -> dict[Key, float]:
         one("request_read_bytes_count"): read,
         one("request_read_bytes_sum"): read * 4096.0,
         one("barrier_wait_seconds_count", site="layer", tp_rank="0"): read,
+        one("barrier_wait_seconds_bucket", site="layer", tp_rank="0", le="0.0025"): read,
+        one("barrier_wait_seconds_bucket", site="layer", tp_rank="0", le="+Inf"): read,
         one("barrier_wait_seconds_sum", site="layer", tp_rank="0"): read * 0.002,
         one("step_blocked_seconds_count", tp_rank="0"): read,
         one("step_seconds_count"): read,

@@ -380,3 +380,15 @@ def test_what_is_refuted_stands_first_and_the_gpu_that_sees_no_landing_before_al
     assert names[:3] == [("visible", REFUTED), ("answers", REFUTED), ("observed", REFUTED)]
     order = [list(Verdict).index(verdict) for _, verdict in names]
     assert order == sorted(order)
+
+
+def test_waits_are_told_by_their_quantiles() -> None:
+    numbers = {number.name: number.value for number in ruling("waits", facts()).numbers}
+    assert numbers["moriio_barrier_wait_seconds, quantile 0.5"] == pytest.approx(0.00125)
+    assert numbers["moriio_request_read_seconds, quantile 0.5"] == "none"
+
+
+def test_buckets_without_bounds_have_no_quantile() -> None:
+    strange = {one("request_read_seconds_bucket", le="wide"): 3.0}
+    numbers = {number.name: number.value for number in ruling("waits", facts(strange)).numbers}
+    assert numbers["moriio_request_read_seconds, quantile 0.5"] == "none"
