@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moriio_observed.accept.facts import Facts
+from moriio_observed.accept.facts import Facts, Side, Watched
 from moriio_observed.accept.interval import interval, student_t
 from moriio_observed.accept.plan import Plan
 from moriio_observed.accept.privacy import Privacy
@@ -17,6 +17,8 @@ from moriio_observed.accept.report import Report, lines, markdown
 from moriio_observed.accept.throughput import Runs
 from moriio_observed.accept.verdicts import Verdict
 from moriio_observed.canary.metrics import Result
+from moriio_observed.doctor.exposition import Page
+from moriio_observed.telemetry.catalog import CATALOG, PREFIX
 from tests.unit.accept.engines import (
     CAUSE,
     INFO,
@@ -25,6 +27,7 @@ from tests.unit.accept.engines import (
     facts,
     one,
     probes,
+    seen,
 )
 
 COUNTED = (
@@ -66,46 +69,70 @@ def anything(draw: st.DrawFn, info: dict[str, str]) -> Facts:
     )
 
 
-def report(seen: Facts) -> Report:
-    return Report(seen, Plan("m"), Privacy({}, hosts=False))
+NAMES = [f"{PREFIX}{name}{end}" for name in CATALOG for end in ("", "_sum", "_count", "_bucket")]
+LABELS = ["tp_rank", "layer", "le", "engine", "hook", *INFO]
+pages = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.dictionaries(
+            st.sampled_from(LABELS), st.text(max_size=5) | st.sampled_from("01"), max_size=4
+        ),
+        st.floats(),
+    ),
+    max_size=30,
+).map(lambda samples: Page((("moriio_config_info", dict(INFO), 1.0), *samples)))
+
+
+@st.composite
+def strange(draw: st.DrawFn) -> Facts:
+    """Servers that show whatever they like."""
+    sides = [
+        Side((Watched(name, seen(draw(pages)), seen(draw(st.none() | pages))),))
+        for name in ("decode", "prefill")
+    ]
+    return Facts(*sides, probes=probes(draw(st.integers(0, 3))), settled=True, seconds=1.0)
+
+
+def report(found: Facts) -> Report:
+    return Report(found, Plan("m"), Privacy({}, hosts=False))
 
 
 @many
 @given(anything(STAND_IN))
-def test_the_loopback_neither_proves_nor_refutes_what_needs_hardware(seen: Facts) -> None:
-    needing = [judged for judged in report(seen).judged if judged.claim.needs_hardware]
+def test_the_loopback_neither_proves_nor_refutes_what_needs_hardware(found: Facts) -> None:
+    needing = [judged for judged in report(found).judged if judged.claim.needs_hardware]
     assert needing
     assert {judged.ruling.verdict for judged in needing} == {Verdict.NOT_PROVEN}
 
 
 @many
 @given(anything(INFO))
-def test_every_verdict_has_a_reason_and_the_exit_status_follows_from_them(seen: Facts) -> None:
-    found = report(seen)
-    judged = found.judged
+def test_every_verdict_has_a_reason_and_the_exit_status_follows_from_them(found: Facts) -> None:
+    told = report(found)
+    judged = told.judged
     assert all(one.ruling.reason for one in judged)
     refuted = any(one.ruling.verdict is Verdict.REFUTED for one in judged)
-    assert found.exit_status == (1 if refuted else 2 if seen.ended else 0)
+    assert told.exit_status == (1 if refuted else 2 if found.ended else 0)
 
 
 @many
 @given(anything(INFO))
-def test_wrong_answers_that_nothing_tells_of_prove_no_answer_right(seen: Facts) -> None:
-    wrong = any(probe.result in (Result.DIVERGED, Result.SWAPPED) for probe in seen.probes)
-    verdicts = {one.claim.name: one.ruling.verdict for one in report(seen).judged}
+def test_wrong_answers_that_nothing_tells_of_prove_no_answer_right(found: Facts) -> None:
+    wrong = any(probe.result in (Result.DIVERGED, Result.SWAPPED) for probe in found.probes)
+    verdicts = {one.claim.name: one.ruling.verdict for one in report(found).judged}
     if wrong:
         assert Verdict.PROVEN not in (verdicts["answers"], verdicts["visible"])
 
 
 @many
-@given(anything(INFO))
-def test_every_report_is_json_and_can_be_shown(seen: Facts) -> None:
-    found = report(seen).as_dict()
-    again = json.loads(json.dumps(found, allow_nan=False))
-    assert again == found
-    assert list(lines(found))
-    table = [line for line in markdown(found).splitlines() if line.startswith("| ")]
-    assert len(table) >= len(found["claims"])
+@given(anything(INFO) | strange())
+def test_every_report_is_json_and_can_be_shown(found: Facts) -> None:
+    told = report(found).as_dict()
+    again = json.loads(json.dumps(told, allow_nan=False))
+    assert again == told
+    assert list(lines(told))
+    table = [line for line in markdown(told).splitlines() if line.startswith("| ")]
+    assert len(table) >= len(told["claims"])
 
 
 @many
