@@ -96,7 +96,7 @@ def waits(facts: Facts) -> Ruling:
         )
     if set(side.infos("guard")) != {"report"}:
         return not_proven("with a guard requests wait, and no step does", *numbers)
-    return not_proven("every read had landed before a barrier looked: nothing waited", *numbers)
+    return not_proven("no barrier found a read that it had to wait for", *numbers)
 
 
 @by_counters
@@ -170,6 +170,11 @@ def released(facts: Facts) -> Ruling:
     )
     if released < facts.answered and facts.routed:
         return not_proven("the router uses prefill engines that were not given", *numbers)
+    given_up = sum(map(facts.decode.growth, ("reads_failed_total", "reads_aborted_total")))
+    if released < facts.answered and given_up:
+        return not_proven(
+            "reads failed or were given up, and vLLM releases none of those", *numbers
+        )
     if released < facts.answered:
         return refuted(
             f"{facts.answered} probes were answered, and only {released:g} releases came", *numbers

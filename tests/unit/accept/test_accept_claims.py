@@ -196,7 +196,7 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
             "none needed",
             facts({one("barrier_wait_seconds_count", site="layer", tp_rank="0"): 0}),
             OPEN,
-            "nothing waited",
+            "no barrier found",
         ),
         (
             "a guard",
@@ -232,6 +232,12 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
             facts(probes=probes(total=PROBES + 1)),
             REFUTED,
             "22 probes were answered, and only 21 releases came",
+        ),
+        (
+            "one given up",
+            facts({one("reads_aborted_total"): 4}, probes=probes(total=PROBES + 1)),
+            OPEN,
+            "given up",
         ),
         ("a bare prefill engine", facts(prefill=None), OPEN, "not observed"),
         (
