@@ -172,9 +172,7 @@ def released(facts: Facts) -> Ruling:
         return not_proven("the router uses prefill engines that were not given", *numbers)
     given_up = sum(map(facts.decode.growth, ("reads_failed_total", "reads_aborted_total")))
     if released < facts.answered and given_up:
-        return not_proven(
-            "reads failed or were given up, and vLLM releases none of those", *numbers
-        )
+        return not_proven("reads were given up, and vLLM releases none of those", *numbers)
     if released < facts.answered:
         return refuted(
             f"{facts.answered} probes were answered, and only {released:g} releases came", *numbers
