@@ -25,6 +25,7 @@ def accept(pair: Pair, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
             "accept",
             "--quick",
             "--max-tokens=16",
+            "--minutes=10",  # on a machine that is busy otherwise
             f"--prefill={chosen.prefill}",
             f"--decode={chosen.decode}",
             f"--prefill-address={chosen.prefill_address}",
