@@ -121,11 +121,15 @@ class Side:
             self.before(metric, **labels),
         )
 
-    def quantile(self, histogram: str, q: float) -> Number:
+    def quantile(self, histogram: str, q: float) -> float | None:
         """A quantile of what was added to a histogram of ours, on the engine with the highest."""
-        name = f"{PREFIX}{histogram}, quantile {q:g}"
         found = (one.quantile(PREFIX + histogram, q) for one in self.engines)
-        return Number(name, max((value for value in found if value is not None), default="none"))
+        return max((value for value in found if value is not None), default=None)
+
+    def quantile_number(self, histogram: str, q: float) -> Number:
+        """The same as a number of a verdict."""
+        value = self.quantile(histogram, q)
+        return Number(f"{PREFIX}{histogram}, quantile {q:g}", "none" if value is None else value)
 
     def infos(self, label: str) -> tuple[str, ...]:
         """What a label of ``config_info`` says on each engine that has one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from moriio_observed.accept.claims.counted import by_counters, plural
 from moriio_observed.accept.facts import Facts, Number
 from moriio_observed.accept.verdicts import Claim, Ruling, not_proven, proven, refuted
+from moriio_observed.barrier import SLICE_S
 from moriio_observed.doctor.versions import minor_of
 from moriio_observed.telemetry.catalog import OTHER, SITES
 
@@ -81,8 +82,8 @@ def waits(facts: Facts) -> Ruling:
     numbers = (
         *(side.number("barrier_wait_seconds_count", site=site) for site in SITES),
         side.number("barrier_wait_seconds_sum"),
-        *(side.quantile("barrier_wait_seconds", q) for q in (0.5, 0.99)),
-        side.quantile("request_read_seconds", 0.5),
+        *(side.quantile_number("barrier_wait_seconds", q) for q in (0.5, 0.99)),
+        side.quantile_number("request_read_seconds", 0.5),
         *map(side.number, ("step_blocked_seconds_sum", "step_seconds_sum")),
         side.number("step_blocked_seconds_count"),
         side.number("steps_total", reads="true"),
@@ -105,18 +106,12 @@ def events(facts: Facts) -> Ruling:
     side = facts.decode
     versions = side.infos("mori_version")
     timeouts = side.growth("barrier_timeouts_total")
-    ended_badly = sum(map(side.growth, ("reads_failed_total", "reads_aborted_total")))
     waited = side.growth("barrier_wait_seconds_count")
     numbers = (
         *(Number("mori_version", version) for version in versions),
         *map(side.number, ("barrier_wait_seconds_count", "barrier_timeouts_total")),
+        side.quantile_number("step_blocked_seconds", 0.5),
     )
-    if timeouts and not ended_badly:
-        return refuted(
-            f"{plural(timeouts, 'wait')} ran into the deadline though no read failed or was given"
-            " up: mori did not wake the barrier, or reads take longer than transfer_timeout",
-            *numbers,
-        )
     minors = [minor_of(version) for version in versions]
     if not all(minor is not None and minor >= EVENTS_SINCE for minor in minors):
         return not_proven(
@@ -124,8 +119,16 @@ def events(facts: Facts) -> Ruling:
         )
     if "upstream" in side.infos("barrier"):
         return not_proven("with barrier 'upstream' it is vLLM that waits", *numbers)
+    if (side.quantile("step_blocked_seconds", 0.5) or 0.0) >= SLICE_S:
+        return refuted(
+            f"half of the steps with reads were held for {SLICE_S:g} s or longer, after which the"
+            " barrier looks by itself: mori does not wake it, or your reads take that long",
+            *numbers,
+        )
     if not waited or timeouts:
-        return not_proven("no wait ended by an event", *numbers)
+        return not_proven(
+            "waits ran into their deadline" if timeouts else "no barrier had to wait", *numbers
+        )
     return proven(f"{plural(waited, 'wait')} ended, none by its deadline", *numbers)
 
 

@@ -33,6 +33,7 @@ from tests.unit.accept.engines import (
 REFUTED, OPEN, PROVEN = Verdict.REFUTED, Verdict.NOT_PROVEN, Verdict.PROVEN
 EXPOSED = one("exposed_requests_total", **CAUSE)
 FAILED = one("reads_failed_total", error_type="ERR_RDMA_OP")
+WAITS = one("barrier_wait_seconds_count", site="layer", tp_rank="0")
 LANDED = one("reads_landed_total")
 READS = healthy()[LANDED]
 STEADY = Runs((100.0, 101.0) * 5, (100.0, 101.0) * 5)
@@ -54,7 +55,7 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ("wrong and not read", facts({one("requests_total"): 3}, probes=probes(2)), OPEN, "read"),
         (
             "no wait",
-            facts({one("barrier_wait_seconds_count", site="layer", tp_rank="0"): 0}),
+            facts({WAITS: 0}),
             OPEN,
             "no barrier had to wait",
         ),
@@ -194,14 +195,14 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
         ),
         (
             "none needed",
-            facts({one("barrier_wait_seconds_count", site="layer", tp_rank="0"): 0}),
+            facts({WAITS: 0}),
             OPEN,
             "no barrier found",
         ),
         (
             "a guard",
             facts(
-                {one("barrier_wait_seconds_count", site="layer", tp_rank="0"): 0},
+                {WAITS: 0},
                 info={**INFO, "guard": "fail"},
             ),
             OPEN,
@@ -211,19 +212,26 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
     "events": [
         ("mori 1.2", facts(), PROVEN, "none by its deadline"),
         (
-            "a wait not woken",
-            facts({one("barrier_timeouts_total", site="layer"): 1}),
+            "never woken",
+            facts(
+                {
+                    one("step_blocked_seconds_bucket", tp_rank="0", le="1.0"): 2,
+                    one("step_blocked_seconds_bucket", tp_rank="0", le="5.0"): PROBES,
+                    one("step_blocked_seconds_bucket", tp_rank="0", le="+Inf"): PROBES,
+                }
+            ),
             REFUTED,
-            "did not wake",
+            "does not wake it",
         ),
         ("mori 1.1", facts(info={**INFO, "mori_version": "1.1.1"}), OPEN, "since 1.2.0"),
         ("vLLM waits", facts(info={**INFO, "barrier": "upstream"}), OPEN, "vLLM that waits"),
         (
             "a link that hangs",
-            facts({one("barrier_timeouts_total", site="layer"): 1, one("reads_aborted_total"): 1}),
+            facts({one("barrier_timeouts_total", site="layer"): 1}),
             OPEN,
-            "by an event",
+            "their deadline",
         ),
+        ("no wait", facts({WAITS: 0}), OPEN, "no barrier had to wait"),
     ],
     "releases": [
         ("all", facts(), PROVEN, "21 releases"),
