@@ -38,7 +38,8 @@ from benchmarks.decoding import (
     say,
     together,
 )
-from benchmarks.result import REACHED, WIDTH, Row, merge, paired, throughput
+from benchmarks.result import Row, merge, paired, throughput
+from moriio_observed.accept.interval import REACHED, WIDTH
 from moriio_observed.demo.client import PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import scrape

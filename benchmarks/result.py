@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from moriio_observed.accept.interval import REACHED, WIDTH, interval
+
 __all__ = [
     "RESULTS",
     "Budget",
@@ -32,8 +34,6 @@ __all__ = [
 
 RESULTS = Path(__file__).parents[1] / "build" / "bench.json"
 
-REACHED, WIDTH = 0.99, 0.04
-"""What a throughput's interval must reach, and how wide it may be."""
 MIDDLE_HALF = (0, 2)
 """The first and the last of the three quartiles."""
 
@@ -131,12 +131,11 @@ def ratio_of(name: str, unit: str, ours: float, bare: float, budget: Budget | No
 
 def throughput(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -> Row:
     """A row of pairs of runs of two real engines, which must do about as much: see `REACHED`."""
-    row = paired(name, unit, ours, bare)
-    low, high = row.spread or (math.nan, math.nan)
+    found = interval(ours, bare)
     return replace(
-        row,
+        paired(name, unit, ours, bare),
         budget=f"95 % interval reaches {REACHED} and is ≤ {WIDTH} wide",
-        ok=high >= REACHED and high - low <= WIDTH,
+        ok=found.reaches and found.narrow,
     )
 
 
@@ -145,10 +144,7 @@ def paired(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -
 
     The ratio is the geometric mean of the pairs', the spread its 95 % interval.
     """
-    logs = [math.log(one / other) for one, other in zip(ours, bare, strict=True)]
-    middle = statistics.fmean(logs)
-    half = student_t(len(logs)) * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, ratio, high = (math.exp(middle + step) for step in (-half, 0.0, half))
+    low, ratio, high = interval(ours, bare)
     return Row(
         name=name,
         unit=unit,
@@ -160,23 +156,6 @@ def paired(name: str, unit: str, ours: Sequence[float], bare: Sequence[float]) -
         ok=None,
         load=os.getloadavg()[0],
     )
-
-
-def student_t(samples: int) -> float:
-    """Student's t for a two-sided 95 % interval of so many samples, rounded up.
-
-    Raises:
-        ValueError: One sample has no interval.
-    """
-    if samples < 2:
-        raise ValueError(f"an interval needs two samples at least, not {samples}")
-    if samples - 2 < len(_T_OF_FEW):
-        return _T_OF_FEW[samples - 2]
-    return 2.27 if samples < 30 else 2.05
-
-
-_T_OF_FEW = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31)
-"""Of two to nine samples."""
 
 
 def over_budget(rows: Iterable[Row]) -> list[str]:

@@ -121,6 +121,19 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A prompt whose KV a prefill engine holds.
+
+    Attributes:
+        request_id: Names the request towards both engines.
+        body: What the decode engine is to be sent.
+    """
+
+    request_id: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Pair:
     """A prefill and a decode engine: the prefill leg first, then the decode leg.
 
@@ -151,6 +164,14 @@ class Pair:
 
     def ask(self, question: Question, probe: str) -> Answer:
         """Have the prompt computed on one engine and the answer on the other."""
+        return self.resume(self.hold(question, probe))
+
+    def hold(self, question: Question, probe: str) -> Held:
+        """The prefill leg: the prompt is computed, and its KV held for the decode engine.
+
+        Raises:
+            NoAnswerError: It is not.
+        """
         # MoRIIO takes both addresses from the request id, wherever in it they begin.
         request_id = (
             f"{ID_PREFIX}___prefill_addr_{self.prefill.address}"
@@ -173,10 +194,15 @@ class Pair:
                 f"{self.prefill.url} returns no kv_transfer_params:"
                 " it is no prefill engine (kv_producer) with MoRIIO"
             )
-        completion = self.http.complete(
-            self.decode.url, body | {"kv_transfer_params": params}, request_id
-        )
-        return from_completion(completion)
+        return Held(request_id, body | {"kv_transfer_params": params})
+
+    def resume(self, held: Held) -> Answer:
+        """The decode leg: the KV is read, and the answer generated.
+
+        Raises:
+            NoAnswerError: There is none.
+        """
+        return from_completion(self.http.complete(self.decode.url, held.body, held.request_id))
 
 
 def new_probe() -> str:

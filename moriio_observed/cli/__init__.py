@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from moriio_observed import __version__
 from moriio_observed.alerting.errors import AlertsError
-from moriio_observed.cli import alerts, canary, dashboards, demo, doctor, top, traces
+from moriio_observed.cli import accept, alerts, canary, dashboards, demo, doctor, top, traces
 from moriio_observed.cli.extras import MissingExtraError
 from moriio_observed.dashboarding.errors import DashboardsError
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.traces.errors import TracesError
 
-COMMANDS = (demo, doctor, top, canary, traces, alerts, dashboards)
+COMMANDS = (demo, doctor, top, canary, accept, traces, alerts, dashboards)
 FAILURES = (AlertsError, DashboardsError, DemoError, MissingExtraError, OSError, TracesError)
 INTERRUPTED = 130
 TERMINATED = 143

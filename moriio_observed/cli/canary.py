@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import CanaryMetrics, Mode, RoundResult
 from moriio_observed.canary.schedule import Schedule
 from moriio_observed.cli.extras import extra
+from moriio_observed.cli.probing import add_target, counts, positive, whole
 from moriio_observed.doctor.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,23 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", metavar="URL", help="a router, or an engine that answers alone")
-    for side, other in (("prefill", "decode"), ("decode", "prefill")):
-        parser.add_argument(
-            f"--{side}", metavar="URL", help=f"the {side} engine, together with --{other}"
-        )
-        parser.add_argument(
-            f"--{side}-address",
-            metavar="ADDRESS",
-            help=f"where MoRIIO of the {side} engine listens (default:"
-            " host:HOST,handshake:6301,notify:61005 with the host of its URL)",
-        )
-    parser.add_argument(
-        "--reference",
-        metavar="URL",
-        help="an engine that answers alone, with which answers are compared (default: the prefill"
-        " engine, where it is given)",
-    )
+    add_target(parser)
     parser.add_argument(
         "--golden", type=Path, required=True, metavar="FILE", help="the golden answers"
     )
@@ -106,7 +90,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--concurrency",
-        type=_counts,
+        type=counts,
         metavar="N,N…",
         help="how many prompts are sent at once, step by step (record: 1,4,16; run: as recorded)",
     )
@@ -118,7 +102,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=positive("seconds"),
         default=120.0,
         metavar="SECONDS",
         help="how long a request may take (default: 120)",
@@ -135,7 +119,7 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(
             option,
-            type=_whole(1),
+            type=whole(1),
             default=default,
             metavar="N",
             help=f"{about} (default: {default})",
@@ -153,14 +137,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="each round as an object on a line")
     parser.add_argument(
         "--interval",
-        type=_seconds,
+        type=positive("seconds"),
         default=60.0,
         metavar="SECONDS",
         help="mean pause between rounds (default: 60)",
     )
     parser.add_argument(
         "--max-waiting",
-        type=_whole(0),
+        type=whole(0),
         default=8,
         metavar="N",
         help="no probe is sent while more requests wait in an engine (default: 8)",
@@ -303,30 +287,3 @@ def _tell(arguments: argparse.Namespace, ended: Ended) -> None:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be seconds above 0")
-    return value
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from {least} on")
-        return value
-
-    return parse
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_whole(1)(part) for part in text.split(",")}))

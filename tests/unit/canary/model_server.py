@@ -68,6 +68,7 @@ class ModelServer:
         token_ids: Whether it returns them.
         logprob: The first token's; None: it returns none.
         waiting: How many requests wait, as /metrics says.
+        metrics: What else /metrics says, for how many requests it was sent.
         prefills: Whether it is a prefill engine, which returns `kv_transfer_params`.
         asked: The bodies it was sent.
         ids: Their request ids.
@@ -83,6 +84,7 @@ class ModelServer:
     token_ids: bool = True
     logprob: float | None = -0.5
     waiting: int = 0
+    metrics: Callable[[int], str] = lambda _: ""
     prefills: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -147,7 +149,8 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             labels = f'{{model_name="{MODEL}"}}'
-            self.send(200, f"vllm:num_requests_waiting{labels} {server.waiting}\n")
+            said = server.metrics(len(server.asked))
+            self.send(200, f"vllm:num_requests_waiting{labels} {server.waiting}\n{said}")
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

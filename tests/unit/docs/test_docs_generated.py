@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from moriio_observed.accept.claims import CLAIMS
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import alerts_of, render_groups
 from moriio_observed.canary import metrics as canary
@@ -65,6 +66,12 @@ def test_every_alert_has_its_row_under_its_severity() -> None:
     for rule in alerts_of(render_groups(folder.sources(), folder.values())):
         row = f"\n| [{rule['alert']}](../alerts/runbooks/{rule['alert']}.md) |"
         assert row in listed[rule["labels"]["severity"]]
+
+
+def test_every_claim_has_its_row_and_says_whether_it_needs_hardware() -> None:
+    text = page("accept.md")
+    for claim in CLAIMS:
+        assert f"\n| `{claim.name}` | {'yes ' if claim.needs_hardware else ''}|" in text, claim.name
 
 
 def test_every_command_has_its_row() -> None:

@@ -1,0 +1,1 @@
+"""What `moriio-observed accept` proves of a deployment on real hardware, and its report."""
