@@ -14,7 +14,7 @@ help:
 	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
-	@echo 'make bench PAIR=1   a real pair in every barrier mode, into the same file: hours; DEAD=1: one whose collector is dead'
+	@echo 'make bench PAIR=1   a real pair, observed over bare, and with a dead collector: 40 minutes; MODES=1: in every barrier mode, hours'
 	@echo 'make performance    docs/performance.md anew: make bench three times, the real pair, the page; ARGS for the pair'
 	@echo 'make docs           the documentation as a site, in build/site; SERVE=1 shows it while you write'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
@@ -48,7 +48,7 @@ lint: setup
 	else echo 'shellcheck is not installed: the scripts were checked by bash -n alone'; fi
 
 bench: setup
-	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(PAIR)),.real_pair,$(if $(filter-out 0,$(DEAD)),.dead_collector)) $(ARGS)
+	$(PYTHON_BIN) -m benchmarks$(if $(filter-out 0,$(PAIR)),.throughput,$(if $(filter-out 0,$(MODES)),.real_pair)) $(ARGS)
 
 # What is over budget, or cannot be measured, is on the page, or missing there.
 performance: setup
