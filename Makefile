@@ -15,7 +15,7 @@ help:
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
 	@echo 'make bench PAIR=1   a real pair, observed over bare, and with a dead collector: 40 minutes; MODES=1: in every barrier mode, hours'
-	@echo 'make performance    docs/performance.md anew: make bench three times, the real pair, the page; ARGS for the pair'
+	@echo 'make performance    docs/performance.md anew: make bench three times, PAIR=1 and MODES=1, the page; ARGS for the last'
 	@echo 'make docs           the documentation as a site, in build/site; SERVE=1 shows it while you write'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'
 
@@ -54,6 +54,7 @@ bench: setup
 performance: setup
 	rm -f build/bench.json build/bench-overshoots.json
 	-$(PYTHON_BIN) -m benchmarks --times 3
+	-$(PYTHON_BIN) -m benchmarks.throughput
 	-$(PYTHON_BIN) -m benchmarks.real_pair $(ARGS)
 	$(PYTHON_BIN) -m benchmarks.page
 

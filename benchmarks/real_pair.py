@@ -1,7 +1,8 @@
 """A real pair in every barrier mode, against bare: ``python -m benchmarks.real_pair``.
 
 One prefill engine serves two decode engines, bare upstream's and ours, that share a core. For each
-mode and each latency of the reads they decode the same prompts in turns: tokens/s by pairs, and
+mode and each latency of the reads they decode the same prompts in turns: tokens/s by pairs, without
+a budget, which ``benchmarks.throughput`` has, and
 from vLLM's own histograms the time to the first token and per token. Then requests are sent to ours
 one at a time: how much of the time that reads take is not waited for, because layers are computed
 meanwhile.
@@ -17,7 +18,7 @@ from typing import Any
 
 from benchmarks.decoding import AT_ONCE, STEADY, WARM_UP_S, Side, decode, load, say, tokens_of
 from benchmarks.modes import MODES
-from benchmarks.result import Row, measured, merge, over_budget, ratio_of, table, throughput
+from benchmarks.result import Row, measured, merge, over_budget, paired, ratio_of, table
 from moriio_observed.demo.client import PairClient
 from moriio_observed.demo.errors import DemoError
 from moriio_observed.demo.metrics import Scrape, scrape
@@ -94,9 +95,7 @@ class Bench:
         after = {side: scrape(side.ports.url).since(before[side]) for side in self.clients}
         what = f"{self.mode}, reads at {latency_ms} ms"
         found = [
-            throughput(
-                f"decode throughput, {what}", "tokens/s", rates[self.ours], rates[self.bare]
-            ),
+            paired(f"decode throughput, {what}", "tokens/s", rates[self.ours], rates[self.bare]),
             *latencies(what, after[self.ours], after[self.bare]),
         ]
         if latency_ms and self.mode in BARRIERS:

@@ -97,7 +97,12 @@ def test_the_demo_keeps_its_pair_only_when_asked(arguments: list[str], kept: boo
 
 @pytest.mark.parametrize(
     ("arguments", "module"),
-    [([], "benchmarks"), (["PAIR=1"], "benchmarks.real_pair"), (["PAIR=0"], "benchmarks")],
+    [
+        ([], "benchmarks"),
+        (["PAIR=0"], "benchmarks"),
+        (["PAIR=1"], "benchmarks.throughput"),
+        (["MODES=1"], "benchmarks.real_pair"),
+    ],
 )
 def test_a_real_pair_is_measured_only_when_asked(arguments: list[str], module: str) -> None:
     assert steps_of("bench", *arguments)[-1].split()[-1] == module
