@@ -392,6 +392,32 @@ def test_a_worker_is_never_hooked_twice(monkeypatch: pytest.MonkeyPatch) -> None
     d.connector.shutdown()
 
 
+@pytest.mark.parametrize(("role", "asked"), [("kv_consumer", 0), ("kv_producer", 1)])
+def test_only_an_engine_that_saves_is_asked_to_save_a_layer(
+    monkeypatch: pytest.MonkeyPatch, role: str, asked: int
+) -> None:
+    saved = []
+    monkeypatch.setattr(
+        moriio_connector.MoRIIOConnectorWorker, "save_kv_layer", lambda *args: saved.append(args)
+    )
+    one = Decode(monkeypatch, role=role)
+    one.connector.bind_connector_metadata(one.metadata((), ["r"]))
+    one.connector.save_kv_layer(LAYERS[0], None, None)
+    assert len(saved) == asked
+    assert one.connector._saves is bool(asked)
+
+
+def test_a_layer_is_saved_as_upstream_saves_it_where_saving_has_become_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def save_kv_layer(self: Any, layer_name: str, *_: Any, **__: Any) -> None:
+        self.copies.append(layer_name)
+
+    save_kv_layer.__module__ = moriio_connector.__name__
+    monkeypatch.setattr(moriio_connector.MoRIIOConnector, "save_kv_layer", save_kv_layer)
+    assert not upstream.Seams.saves_nothing(Decode(monkeypatch).worker)
+
+
 def test_a_producer_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Decode(monkeypatch, role="kv_producer")
     d.connector.wait_for_layer_load(LAYERS[0])
