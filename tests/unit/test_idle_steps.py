@@ -67,7 +67,7 @@ class Seen:
     observations: dict[str, int] = field(default_factory=dict)
     sent: list[tuple[str, ...]] = field(default_factory=list)
     invalid: list[set[int]] = field(default_factory=list)
-    reports: list[Any] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
 
 def played(steps: Sequence[Step], observed: dict[str, Any], *, cut_short: bool) -> Seen:
@@ -100,7 +100,7 @@ def played(steps: Sequence[Step], observed: dict[str, Any], *, cut_short: bool) 
             )
             seen.invalid.append(set(result.invalid))
             report = decode.connector.build_connector_worker_meta()
-            seen.reports.append(report and vars(report))
+            seen.reports.append(repr(report))
         counted = decode.connector._aggregate.cumulative()
         seen.counters = {
             key: value
