@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,10 +60,30 @@ def write(golden: Golden, path: Path) -> None:
     Raises:
         CanaryError: It cannot be written.
     """
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        fresh.write_text(to_json(golden))
+    with _writing(path) as fresh:
+        fresh.write_text(to_json(golden), encoding="utf-8")
         fresh.replace(path)
+
+
+def check_place(path: Path) -> None:
+    """See whether a file of golden answers can be written, before anything is recorded for it.
+
+    Raises:
+        CanaryError: It cannot.
+    """
+    with _writing(path) as fresh:
+        fresh.touch()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """What stands beside a file until it is whole; gone at the end."""
+    fresh = path.parent / f"{path.name}.new"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        yield fresh
+        fresh.unlink(missing_ok=True)
     except OSError as error:
         raise CanaryError(f"--golden {shown(str(path))} cannot be written: {error}") from None
 
@@ -74,7 +95,7 @@ def read(path: Path) -> Golden:
         CanaryError: There is none, or it is not one.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise CanaryError(
             f"there are no golden answers at {path}: write them with moriio-observed canary record"
@@ -183,7 +204,16 @@ def _any_text(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    return _any_text(value) or None
+    return value if isinstance(value, str) and value and is_sendable(value) else None
+
+
+def is_sendable(text: str) -> bool:
+    """Whether a text can be written in UTF-8, which half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _mode(value: Any) -> str | None:

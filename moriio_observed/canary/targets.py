@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -151,12 +152,14 @@ class Pair:
 
     def ask(self, question: Question, probe: str) -> Answer:
         """Have the prompt computed on one engine and the answer on the other."""
-        # MoRIIO takes both addresses from the request id, wherever in it they begin.
-        request_id = (
-            f"{ID_PREFIX}___prefill_addr_{self.prefill.address}"
-            f"___decode_addr_{self.decode.address}_{probe}"
-        )
-        body = question.body(probe)
+        return self.answer(question, probe, self.prefilled(question, probe))
+
+    def prefilled(self, question: Question, probe: str) -> dict[str, Any]:
+        """Have the prompt computed and held; give the `kv_transfer_params` by which it is read.
+
+        Raises:
+            NoAnswerError: The prefill engine does not answer, or is none.
+        """
         asked = {
             "do_remote_decode": True,
             "do_remote_prefill": False,
@@ -164,19 +167,31 @@ class Pair:
             "remote_block_ids": None,
             "transfer_id": f"tx-{probe}",
         }
-        prefilled = self.http.complete(
-            self.prefill.url, body | {"max_tokens": 1, "kv_transfer_params": asked}, request_id
-        )
-        params = prefilled.get("kv_transfer_params")
+        body = question.body(probe) | {"max_tokens": 1, "kv_transfer_params": asked}
+        completion = self.http.complete(self.prefill.url, body, self._request_id(probe))
+        params = completion.get("kv_transfer_params")
         if not isinstance(params, dict):
             raise NoAnswerError(
                 f"{self.prefill.url} returns no kv_transfer_params:"
                 " it is no prefill engine (kv_producer) with MoRIIO"
             )
-        completion = self.http.complete(
-            self.decode.url, body | {"kv_transfer_params": params}, request_id
+        return params
+
+    def answer(self, question: Question, probe: str, params: Mapping[str, Any]) -> Answer:
+        """Have the answer to a prompt that the prefill engine holds.
+
+        Raises:
+            NoAnswerError: There is no answer.
+        """
+        body = question.body(probe) | {"kv_transfer_params": params}
+        return from_completion(self.http.complete(self.decode.url, body, self._request_id(probe)))
+
+    def _request_id(self, probe: str) -> str:
+        # MoRIIO takes both addresses from it, wherever in it they begin.
+        return (
+            f"{ID_PREFIX}___prefill_addr_{self.prefill.address}"
+            f"___decode_addr_{self.decode.address}_{probe}"
         )
-        return from_completion(completion)
 
 
 def new_probe() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from moriio_observed.canary import prompts
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import CanaryMetrics, Mode, RoundResult
 from moriio_observed.canary.schedule import Schedule
-from moriio_observed.cli.extras import extra
+from moriio_observed.cli.extras import MissingExtraError, extra
 from moriio_observed.doctor.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
 NAME = "canary"
 SUMMARY = "Probe a running deployment with prompts whose answers are known."
 
-BAD_INPUT = 2
+NO_VERDICT = 2
 API_KEY = "MORIIO_CANARY_API_KEY"
 DEFAULT_CONCURRENCIES = (1, 4, 16)
 CANDIDATES = 2
 """So many times the wanted prompts are tried."""
 JITTER = 0.2
+MOST_AT_ONCE = 256
+"""A canary is no load test."""
+LONGEST_S = 604_800
+"""Seconds of a week."""
 
 _EPILOG = f"""\
   moriio-observed canary record --url http://single.example:8000 --model MODEL --golden golden.json
@@ -66,18 +71,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record golden answers, or probe.
 
-    Raises:
-        MissingExtraError: A library of the extra `canary` is not installed.
+    Whatever keeps it from that is no verdict: 1, the usual status of failure, says that answers
+    are wrong.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Better an odd character than no report, on a terminal that is not UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _act(arguments)
+    except (CanaryError, InputError, MissingExtraError, OSError) as error:
+        _say(f"moriio-observed canary: {error}")
+        return NO_VERDICT
+
+
+def _act(arguments: argparse.Namespace) -> int:
     with extra("canary"):
         from moriio_observed.canary.http import Http
     act = _record if arguments.action == "record" else _run
-    try:
-        with Http(arguments.timeout, os.environ.get(API_KEY)) as http:
-            return act(arguments, http)
-    except (CanaryError, InputError) as error:
-        print(f"moriio-observed canary: {error}", file=sys.stderr)
-        return BAD_INPUT
+    with Http(arguments.timeout, os.environ.get(API_KEY)) as http:
+        return act(arguments, http)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -102,12 +114,15 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         "--golden", type=Path, required=True, metavar="FILE", help="the golden answers"
     )
     parser.add_argument(
-        "--model", metavar="NAME", help="by which the server serves it (run: as recorded)"
+        "--model",
+        type=_text,
+        metavar="NAME",
+        help="by which the server serves it (run: as recorded)",
     )
     parser.add_argument(
         "--concurrency",
         type=_counts,
-        metavar="N,N…",
+        metavar="N,N,...",
         help="how many prompts are sent at once, step by step (record: 1,4,16; run: as recorded)",
     )
     parser.add_argument(
@@ -173,7 +188,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="an engine behind the router of --url, to see how many requests wait; repeatable",
     )
     parser.add_argument(
-        "--target", metavar="NAME", help="label of the metrics (default: host and port)"
+        "--target", type=_text, metavar="NAME", help="label of the metrics (default: host and port)"
     )
     parser.add_argument(
         "--host",
@@ -209,7 +224,9 @@ def _record(arguments: argparse.Namespace, http: Http) -> int:
         arguments.seed, arguments.prompts * CANDIDATES, arguments.prompt_words, words
     )
     choice = _choice(arguments)
-    golden = record(recording, choice.target(http), tried, choice.alone(http), _say)
+    target, alone = choice.target(http), choice.alone(http)
+    golden_file.check_place(arguments.golden)
+    golden = record(recording, target, tried, alone, _say)
     golden_file.write(golden, arguments.golden)
     _say(f"{len(golden.known)} golden answers of {golden.source}: {arguments.golden}")
     return 0
@@ -235,7 +252,7 @@ def _run(arguments: argparse.Namespace, http: Http) -> int:
 @contextmanager
 def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     """A canary that is about to begin, its metrics served if it is to go on."""
-    from moriio_observed.canary.choices import check_fit
+    from moriio_observed.canary.choices import check_fit, check_mode
     from moriio_observed.canary.endpoint import serving
     from moriio_observed.canary.load import waiting
     from moriio_observed.canary.rounds import Prober
@@ -255,6 +272,7 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     def prober(golden: golden_file.Golden) -> Prober:
         asked = replace(golden, model=arguments.model or golden.model)
         check_fit(asked, concurrencies, model)
+        check_mode(asked, mode)
         return Prober(
             asked,
             target,
@@ -310,23 +328,34 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be seconds above 0")
+    if not 0 < value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be seconds above 0, and a week ({LONGEST_S}) at most"
+        )
     return value
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _text(text: str) -> str:
+    if not golden_file.is_sendable(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be text in UTF-8")
+    return text
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from {least} on")
+        if value < least or (most is not None and value > most):
+            upto = "on" if most is None else f"to {most}"
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: must be a whole number from {least} {upto}"
+            )
         return value
 
     return parse
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_whole(1)(part) for part in text.split(",")}))
+    return tuple(sorted({_whole(1, MOST_AT_ONCE)(part) for part in text.split(",")}))

@@ -16,7 +16,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["choices", "text", "token_ids", "logprobs", "token_logprobs"]), inner
+            st.sampled_from(["choices", "text", "token_ids", "finish_reason", "logprobs"]), inner
         )
     ),
 )
@@ -54,6 +54,12 @@ def test_what_is_no_token_id_and_no_logprob_is_left_out(choice: dict[str, Any]) 
 def test_without_a_text_there_is_no_answer(given: dict[str, Any]) -> None:
     with pytest.raises(NoAnswerError, match=r"no choices\[0\]\.text"):
         from_completion(given)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_engine_gave_up_is_none(reason: str) -> None:
+    with pytest.raises(NoAnswerError, match=f"cut short: finish_reason {reason}"):
+        from_completion(completion(finish_reason=reason))
 
 
 @given(json_values)
