@@ -260,19 +260,27 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
 
     first = golden_file.read(arguments.golden)
     model = arguments.model or first.model
-    concurrencies = arguments.concurrency or first.concurrencies
     mode = Mode(arguments.mode or first.mode)
     max_waiting: int = arguments.max_waiting
     choice = _choice(arguments)
     target, reference = choice.target(http), choice.alone(http)
+
+    metrics = CanaryMetrics(
+        model, arguments.target or target.name, _concurrencies(arguments, first)
+    )
+    metrics.set("started_timestamp_seconds", time.time())
+    metrics.set("interval_seconds", arguments.interval)
+    metrics.set("info", 1, mode=mode, route=target.route, version=__version__)
 
     def is_busy() -> bool:
         return waiting(http, target.metrics_pages) > max_waiting
 
     def prober(golden: golden_file.Golden) -> Prober:
         asked = replace(golden, model=arguments.model or golden.model)
+        concurrencies = _concurrencies(arguments, golden)
         check_fit(asked, concurrencies, model)
         check_mode(asked, mode)
+        metrics.begin(concurrencies)
         return Prober(
             asked,
             target,
@@ -282,10 +290,6 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
             is_busy=is_busy,
         )
 
-    metrics = CanaryMetrics(model, arguments.target or target.name, concurrencies)
-    metrics.set("started_timestamp_seconds", time.time())
-    metrics.set("interval_seconds", arguments.interval)
-    metrics.set("info", 1, mode=mode, route=target.route, version=__version__)
     canary = Canary(arguments.golden, prober, metrics)
     if arguments.once:
         yield canary
@@ -293,6 +297,10 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     with serving(metrics, arguments.host, arguments.port) as port:
         _say(f"serving /metrics on {arguments.host}, port {port}")
         yield canary
+
+
+def _concurrencies(arguments: argparse.Namespace, golden: golden_file.Golden) -> tuple[int, ...]:
+    return arguments.concurrency or golden.concurrencies
 
 
 def _choice(arguments: argparse.Namespace) -> Choice:

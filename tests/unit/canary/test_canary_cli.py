@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -206,22 +209,42 @@ def test_a_recording_can_be_for_signs_of_degeneration(server: ModelServer, tmp_p
     assert read(tmp_path / "golden.json").mode is Mode.DEGENERATION
 
 
-def test_without_once_it_goes_on_and_serves_its_metrics(server: ModelServer, path: Path) -> None:
-    port = next(free_ports())
-    options = ["--url", server.url, "--golden", str(path), "--interval", "0.1", "--port", str(port)]
-    running = subprocess.Popen(
+@contextmanager
+def going_on(server: ModelServer, path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A canary that sends round after round and says them as JSON; ended by SIGTERM."""
+    options = ["--url", server.url, "--golden", str(path), "--interval", "0.1", *more]
+    with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "canary", "run", "--json", *options],
         stdout=subprocess.PIPE,
         text=True,
-    )
-    try:
-        assert running.stdout is not None
-        rounds = [json.loads(running.stdout.readline()) for _ in range(2)]
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.send_signal(signal.SIGTERM)
+
+
+def rounds(running: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert running.stdout is not None
+    return map(json.loads, running.stdout)
+
+
+def test_answers_recorded_anew_bring_their_concurrencies(server: ModelServer, path: Path) -> None:
+    """At others nobody has seen these answers to be the same each time."""
+    with going_on(server, path, "--port", "0") as running:
+        told = rounds(running)
+        assert len(next(told)["probes"]) == sum(golden().concurrencies)
+        write(golden(concurrencies=(2,)), path)
+        assert next(one for one in told if len(one["probes"]) == 2)["result"] == "right"
+
+
+def test_without_once_it_goes_on_and_serves_its_metrics(server: ModelServer, path: Path) -> None:
+    port = next(free_ports())
+    with going_on(server, path, "--port", str(port)) as running:
+        results = [one["result"] for one in itertools.islice(rounds(running), 2)]
         page = eventually(lambda: get(f"http://127.0.0.1:{port}/metrics"), "metrics")
-    finally:
-        running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=30) == 143
-    assert [one["result"] for one in rounds] == ["right", "right"]
+    assert results == ["right", "right"]
     for name in CATALOG:
         assert f"{PREFIX}{name}" in page
     assert f'{PREFIX}info{{mode="exact",model_name="{MODEL}"' in page
