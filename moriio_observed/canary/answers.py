@@ -77,10 +77,18 @@ def token_ids(value: Any) -> tuple[int, ...] | None:
     return None
 
 
+def number(value: Any) -> float | None:
+    """A finite number as JSON has it, 0 for 0.0 too; None for anything else."""
+    try:
+        found = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
 def _first_logprob(logprobs: Any) -> float | None:
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-    first = values[0] if isinstance(values, list) and values else None
-    return float(first) if isinstance(first, float) and math.isfinite(first) else None
+    return number(values[0]) if isinstance(values, list) and values else None
 
 
 def _shorter(one: Answer, other: Answer) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moriio_observed.canary.answers import Answer, token_ids
+from moriio_observed.canary.answers import Answer, number, token_ids
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import Mode
 from moriio_observed.config import shown
@@ -174,12 +173,12 @@ def _known(item: Any, where: str) -> Known:
     tokens, logprob = item.get("tokens"), item.get("first_logprob")
     if tokens is not None and not token_ids(tokens):
         raise CanaryError(f"{where}.tokens is {shown(tokens)}: must be a list of token ids or null")
-    if logprob is not None and not _is_number(logprob):
+    if logprob is not None and number(logprob) is None:
         raise CanaryError(f"{where}.first_logprob is {shown(logprob)}: must be a number or null")
     answer = Answer(
         text=_get(item, "text", _any_text, "a text", where),
         tokens=token_ids(tokens),
-        first_logprob=None if logprob is None else float(logprob),
+        first_logprob=number(logprob),
     )
     return Known(_get(item, "prompt", _text, "a text", where), answer)
 
@@ -233,10 +232,3 @@ def _counts(value: Any) -> tuple[int, ...] | None:
     if items is None or None in map(_count, items):
         return None
     return tuple(items)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return type(value) in (int, float) and math.isfinite(value)
-    except OverflowError:
-        return False

@@ -31,6 +31,11 @@ def test_text_token_ids_and_the_first_logprob_are_read() -> None:
     assert from_completion(given) == Answer("a b", (1, 2), -0.25)
 
 
+def test_a_router_may_write_a_logprob_as_a_whole_number() -> None:
+    given = completion(logprobs={"token_logprobs": [0]})
+    assert from_completion(given) == Answer("a b", first_logprob=0.0)
+
+
 def test_a_server_need_not_return_more_than_the_text() -> None:
     assert from_completion(completion()) == Answer("a b")
 
@@ -44,6 +49,8 @@ def test_a_server_need_not_return_more_than_the_text() -> None:
         {"logprobs": []},
         {"logprobs": {"token_logprobs": [None]}},
         {"logprobs": {"token_logprobs": [float("nan")]}},
+        {"logprobs": {"token_logprobs": [10**400]}},
+        {"logprobs": {"token_logprobs": [True]}},
     ],
 )
 def test_what_is_no_token_id_and_no_logprob_is_left_out(choice: dict[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
 from moriio_observed.canary.choices import Choice, check_fit, check_mode
 from moriio_observed.canary.errors import BusyError, CanaryError, NoAnswerError, WrongModelError
 from moriio_observed.canary.http import Http
-from moriio_observed.canary.load import waiting
+from moriio_observed.canary.load import WAITING, waiting
 from moriio_observed.canary.metrics import Mode, Route
 from moriio_observed.canary.targets import ID_PREFIX, Pair, Question, Target, new_probe
 from moriio_observed.doctor.errors import InputError
@@ -245,6 +246,19 @@ def test_the_longest_queue_of_all_engines_counts(http: Http, server: ModelServer
     with serving(waiting=5) as other:
         pages = [f"{server.url}/metrics", f"{other.url}/metrics"]
         assert waiting(http, pages) == 5
+
+
+def test_engines_are_asked_for_their_queues_at_the_same_time() -> None:
+    """Those that are dead would hold the canary up for as long as all of them take together."""
+    together = threading.Barrier(2)
+
+    class Pages(Http):
+        def page(self, url: str) -> str:
+            together.wait(timeout=30)
+            return f"{WAITING} {url}\n"
+
+    with Pages(timeout_s=20) as http:
+        assert waiting(http, ["3", "5"]) == 5
 
 
 def test_an_engine_that_does_not_tell_has_no_queue(http: Http) -> None:
