@@ -1,4 +1,4 @@
-"""The canary's promises on real pairs: ``python -m tests.canary``. Exits 1 with what is broken.
+"""The canary's promises on real pairs: ``make canary``. Exits 1 with what is broken.
 
 Every fault that reaches probes is noticed within two rounds, and of 500 probes of a healthy pair
 none is wrong. Takes several minutes.
