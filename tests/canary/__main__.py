@@ -102,8 +102,9 @@ class Stage:
 
     def _end(self, one: Play, ended: float) -> list[str]:
         """Wait until no read of a fault is left, and the pair is well again."""
-        # Bare upstream does not tell what is in flight.
-        time.sleep(max(0.0, ended + one.lingers_s - time.monotonic()) if one.mode == BARE else 0.0)
+        if one.mode == BARE:
+            # Upstream does not tell what is in flight.
+            time.sleep(max(0.0, ended + one.lingers_s - time.monotonic()))
         probing = self._prober()
         for _ in range(WELL_ROUNDS):
             right = probing.round().result is RoundResult.RIGHT
