@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults incident lint bench performance mutate docs
+.PHONY: help setup demo test faults canary incident lint bench performance mutate docs
 
 help:
 	@echo 'make demo           a real prefill/decode pair, healthy and broken, and the numbers that tell'
@@ -11,6 +11,7 @@ help:
 	@echo 'make test           every test; make test ARGS="-k barrier" for some'
 	@echo 'make faults         the fault table: bare upstream, report, recompute and fail on real pairs'
 	@echo 'make faults FAST=1  a few of its rows; SOAK=1: many requests under faults, then what is left over; HEALTHY=1: no faults, every barrier'
+	@echo 'make canary         the canary on real pairs: quiet while all is well, loud under every fault that reaches probes'
 	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
@@ -32,6 +33,9 @@ test: setup
 
 faults: setup
 	$(PYTHON_BIN) -m tests.faults $(if $(filter-out 0,$(FAST)),--fast) $(if $(filter-out 0,$(SOAK)),--soak) $(if $(filter-out 0,$(HEALTHY)),--healthy) $(ARGS)
+
+canary: setup
+	$(PYTHON_BIN) -m tests.canary $(ARGS)
 
 incident: setup
 	$(PYTHON_BIN) -m tests.incident $(if $(filter-out 0,$(KEEP)),--keep)

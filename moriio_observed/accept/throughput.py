@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import TypeVar
 
 from moriio_observed.canary.at_once import at_once
@@ -51,9 +52,10 @@ def decode_rate(
     Raises:
         NoAnswerError: A request was not answered.
     """
-    held = _all([partial(pair.hold, question, new_probe()) for question in questions])
+    probes = [new_probe() for _ in questions]
+    held = _all(list(map(partial, repeat(pair.prefilled), questions, probes)))
     began = clock()
-    answers = _all([partial(pair.resume, one) for one in held])
+    answers = _all(list(map(partial, repeat(pair.answer), questions, probes, held)))
     seconds = clock() - began
     tokens = sum(
         question.max_tokens if answer.tokens is None else len(answer.tokens)

@@ -49,17 +49,24 @@ def common(one: Answer, other: Answer) -> int:
     )
 
 
+CUT_SHORT = ("abort", "error")
+"""Why an engine ended an answer that has HTTP 200 all the same: what there is of it proves
+nothing."""
+
+
 def from_completion(completion: dict[str, Any]) -> Answer:
     """Read the first choice of a completion in OpenAI's form, with vLLM's `token_ids`.
 
     Raises:
-        NoAnswerError: It has none.
+        NoAnswerError: It has none, or one that the engine did not finish.
     """
     choices = completion.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     text = choice.get("text") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(text, str):
         raise NoAnswerError(f"the answer has no choices[0].text: {shown(completion)}")
+    if (reason := choice.get("finish_reason")) in CUT_SHORT:
+        raise NoAnswerError(f"the answer was cut short: finish_reason {reason}")
     return Answer(text, token_ids(choice.get("token_ids")), _first_logprob(choice.get("logprobs")))
 
 
@@ -70,10 +77,18 @@ def token_ids(value: Any) -> tuple[int, ...] | None:
     return None
 
 
+def number(value: Any) -> float | None:
+    """A finite number as JSON has it, 0 for 0.0 too; None for anything else."""
+    try:
+        found = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
 def _first_logprob(logprobs: Any) -> float | None:
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-    first = values[0] if isinstance(values, list) and values else None
-    return float(first) if isinstance(first, float) and math.isfinite(first) else None
+    return number(values[0]) if isinstance(values, list) and values else None
 
 
 def _shorter(one: Answer, other: Answer) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import TypeVar
 
 Got = TypeVar("Got")
@@ -15,21 +16,22 @@ def at_once(calls: Sequence[Callable[[], Got]]) -> list[Got]:
     The threads are daemons: a process that is told to end does not wait for a server's answer.
 
     Args:
-        calls: What to call. None may raise.
+        calls: What to call.
+
+    Raises:
+        Exception: What the first of them that raises does.
     """
-    got: dict[int, Got] = {}
     together = threading.Barrier(len(calls)) if calls else None
 
-    def make(number: int, call: Callable[[], Got]) -> None:
-        if together is not None:
-            together.wait()
-        got[number] = call()
+    def make(call: Callable[[], Got], outcome: Future[Got]) -> None:
+        try:
+            if together is not None:
+                together.wait()
+            outcome.set_result(call())
+        except Exception as error:  # noqa: BLE001 - raised again for the caller
+            outcome.set_exception(error)
 
-    threads = [
-        threading.Thread(target=make, args=numbered, daemon=True) for numbered in enumerate(calls)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [got[number] for number in range(len(calls))]
+    outcomes: list[Future[Got]] = [Future() for _ in calls]
+    for one in zip(calls, outcomes, strict=True):
+        threading.Thread(target=make, args=one, daemon=True).start()
+    return [outcome.result() for outcome in outcomes]

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.golden import Golden
 from moriio_observed.canary.http import Http
+from moriio_observed.canary.metrics import Mode
 from moriio_observed.canary.targets import Engine, Pair, Single, Target
 from moriio_observed.config import shown
 from moriio_observed.doctor.read import web_address
@@ -17,7 +18,8 @@ from moriio_observed.doctor.read import web_address
 HANDSHAKE_PORT, NOTIFY_PORT = 6301, 61005
 """MoRIIO's defaults."""
 
-_ADDRESS = re.compile(r"host:[^,\s]+,handshake:\d+,notify:\d+")
+# As it stands in a request's id, which is a header: ASCII.
+_ADDRESS = re.compile(r"host:[!-+\--~]+,handshake:\d+,notify:\d+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,19 @@ def check_fit(golden: Golden, concurrencies: Sequence[int], model: str) -> None:
         raise CanaryError(
             f"{most} different prompts at once, and there are golden answers to"
             f" {len(golden.known)}: record more, or give less as --concurrency"
+        )
+
+
+def check_mode(golden: Golden, mode: Mode) -> None:
+    """See whether golden answers can be held against others in this way.
+
+    Raises:
+        CanaryError: They were asked for once, and may differ the next time.
+    """
+    if mode is Mode.EXACT and golden.mode is not Mode.EXACT:
+        raise CanaryError(
+            f"the golden answers were recorded with --mode {golden.mode}, and --mode {mode} is"
+            " asked: record them anew with that mode"
         )
 
 

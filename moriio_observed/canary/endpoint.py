@@ -27,7 +27,7 @@ def serving(metrics: CanaryMetrics, host: str, port: int) -> Iterator[int]:
     registry.register(metrics)
     try:
         server, thread = start_http_server(port, host, registry)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise CanaryError(f"cannot listen on --host {host} --port {port}: {error}") from None
     try:
         yield int(server.server_port)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moriio_observed.canary.answers import Answer, token_ids
+from moriio_observed.canary.answers import Answer, number, token_ids
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import Mode
 from moriio_observed.config import shown
@@ -59,10 +59,30 @@ def write(golden: Golden, path: Path) -> None:
     Raises:
         CanaryError: It cannot be written.
     """
-    fresh = path.with_name(f"{path.name}.new")
-    try:
-        fresh.write_text(to_json(golden))
+    with _writing(path) as fresh:
+        fresh.write_text(to_json(golden), encoding="utf-8")
         fresh.replace(path)
+
+
+def check_place(path: Path) -> None:
+    """See whether a file of golden answers can be written, before anything is recorded for it.
+
+    Raises:
+        CanaryError: It cannot.
+    """
+    with _writing(path) as fresh:
+        fresh.touch()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """What stands beside a file until it is whole; gone at the end."""
+    fresh = path.parent / f"{path.name}.new"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        yield fresh
+        fresh.unlink(missing_ok=True)
     except OSError as error:
         raise CanaryError(f"--golden {shown(str(path))} cannot be written: {error}") from None
 
@@ -74,7 +94,7 @@ def read(path: Path) -> Golden:
         CanaryError: There is none, or it is not one.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise CanaryError(
             f"there are no golden answers at {path}: write them with moriio-observed canary record"
@@ -153,12 +173,12 @@ def _known(item: Any, where: str) -> Known:
     tokens, logprob = item.get("tokens"), item.get("first_logprob")
     if tokens is not None and not token_ids(tokens):
         raise CanaryError(f"{where}.tokens is {shown(tokens)}: must be a list of token ids or null")
-    if logprob is not None and not _is_number(logprob):
+    if logprob is not None and number(logprob) is None:
         raise CanaryError(f"{where}.first_logprob is {shown(logprob)}: must be a number or null")
     answer = Answer(
         text=_get(item, "text", _any_text, "a text", where),
         tokens=token_ids(tokens),
-        first_logprob=None if logprob is None else float(logprob),
+        first_logprob=number(logprob),
     )
     return Known(_get(item, "prompt", _text, "a text", where), answer)
 
@@ -183,7 +203,16 @@ def _any_text(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    return _any_text(value) or None
+    return value if isinstance(value, str) and value and is_sendable(value) else None
+
+
+def is_sendable(text: str) -> bool:
+    """Whether a text can be written in UTF-8, which half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _mode(value: Any) -> str | None:
@@ -203,10 +232,3 @@ def _counts(value: Any) -> tuple[int, ...] | None:
     if items is None or None in map(_count, items):
         return None
     return tuple(items)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return type(value) in (int, float) and math.isfinite(value)
-    except OverflowError:
-        return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from moriio_observed.canary.at_once import at_once
 from moriio_observed.canary.http import Http
 from moriio_observed.doctor.exposition import NotMetricsError, parse
 
@@ -17,7 +19,9 @@ def waiting(http: Http, pages: Sequence[str]) -> float:
         http: Asks them.
         pages: Their /metrics.
     """
-    return max((_waiting(http.page(page)) for page in pages), default=0.0)
+    # At the same time: engines that do not answer take their time each.
+    told = at_once([partial(http.page, page) for page in pages])
+    return max(map(_waiting, told), default=0.0)
 
 
 def _waiting(page: str | None) -> float:

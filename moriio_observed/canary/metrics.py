@@ -232,6 +232,10 @@ class CanaryMetrics(Collector):
         # Of its own, so that nothing is seen that did not pass through collect.
         self._registry = CollectorRegistry()
         self._made = {name: self._make(one) for name, one in CATALOG.items()}
+        self.begin(concurrencies)
+
+    def begin(self, concurrencies: Sequence[int]) -> None:
+        """Have the series of these steps, at 0 where they are new."""
         for name, instrument in CATALOG.items():
             for labels in label_sets(instrument, concurrencies):
                 self._made[name].labels(*self._common, *labels)

@@ -66,7 +66,7 @@ def read_words(path: Path) -> tuple[str, ...]:
         CanaryError: It cannot be read, or has too few.
     """
     try:
-        words = tuple(dict.fromkeys(path.read_text().split()))
+        words = tuple(dict.fromkeys(path.read_text(encoding="utf-8").split()))
     except (OSError, ValueError) as error:
         raise CanaryError(f"--words {shown(str(path))} cannot be read: {error}") from None
     if len(words) < FEWEST_WORDS:

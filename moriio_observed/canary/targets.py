@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -121,19 +122,6 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Held:
-    """A prompt whose KV a prefill engine holds.
-
-    Attributes:
-        request_id: Names the request towards both engines.
-        body: What the decode engine is to be sent.
-    """
-
-    request_id: str
-    body: dict[str, Any]
-
-
-@dataclass(frozen=True)
 class Pair:
     """A prefill and a decode engine: the prefill leg first, then the decode leg.
 
@@ -164,20 +152,14 @@ class Pair:
 
     def ask(self, question: Question, probe: str) -> Answer:
         """Have the prompt computed on one engine and the answer on the other."""
-        return self.resume(self.hold(question, probe))
+        return self.answer(question, probe, self.prefilled(question, probe))
 
-    def hold(self, question: Question, probe: str) -> Held:
-        """The prefill leg: the prompt is computed, and its KV held for the decode engine.
+    def prefilled(self, question: Question, probe: str) -> dict[str, Any]:
+        """Have the prompt computed and held; give the `kv_transfer_params` by which it is read.
 
         Raises:
-            NoAnswerError: It is not.
+            NoAnswerError: The prefill engine does not answer, or is none.
         """
-        # MoRIIO takes both addresses from the request id, wherever in it they begin.
-        request_id = (
-            f"{ID_PREFIX}___prefill_addr_{self.prefill.address}"
-            f"___decode_addr_{self.decode.address}_{probe}"
-        )
-        body = question.body(probe)
         asked = {
             "do_remote_decode": True,
             "do_remote_prefill": False,
@@ -185,24 +167,31 @@ class Pair:
             "remote_block_ids": None,
             "transfer_id": f"tx-{probe}",
         }
-        prefilled = self.http.complete(
-            self.prefill.url, body | {"max_tokens": 1, "kv_transfer_params": asked}, request_id
-        )
-        params = prefilled.get("kv_transfer_params")
+        body = question.body(probe) | {"max_tokens": 1, "kv_transfer_params": asked}
+        completion = self.http.complete(self.prefill.url, body, self._request_id(probe))
+        params = completion.get("kv_transfer_params")
         if not isinstance(params, dict):
             raise NoAnswerError(
                 f"{self.prefill.url} returns no kv_transfer_params:"
                 " it is no prefill engine (kv_producer) with MoRIIO"
             )
-        return Held(request_id, body | {"kv_transfer_params": params})
+        return params
 
-    def resume(self, held: Held) -> Answer:
-        """The decode leg: the KV is read, and the answer generated.
+    def answer(self, question: Question, probe: str, params: Mapping[str, Any]) -> Answer:
+        """Have the answer to a prompt that the prefill engine holds.
 
         Raises:
-            NoAnswerError: There is none.
+            NoAnswerError: There is no answer.
         """
-        return from_completion(self.http.complete(self.decode.url, held.body, held.request_id))
+        body = question.body(probe) | {"kv_transfer_params": params}
+        return from_completion(self.http.complete(self.decode.url, body, self._request_id(probe)))
+
+    def _request_id(self, probe: str) -> str:
+        # MoRIIO takes both addresses from it, wherever in it they begin.
+        return (
+            f"{ID_PREFIX}___prefill_addr_{self.prefill.address}"
+            f"___decode_addr_{self.decode.address}_{probe}"
+        )
 
 
 def new_probe() -> str:

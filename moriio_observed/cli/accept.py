@@ -17,7 +17,7 @@ from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import Mode
 from moriio_observed.cli.canary import API_KEY, DEFAULT_CONCURRENCIES
 from moriio_observed.cli.extras import extra
-from moriio_observed.cli.probing import add_target, counts, positive, whole
+from moriio_observed.cli.probing import add_target, counts, positive, seconds, whole
 from moriio_observed.config import shown
 from moriio_observed.doctor.errors import InputError
 
@@ -109,7 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=positive("seconds"),
+        type=seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long a request may take (default: 120)",

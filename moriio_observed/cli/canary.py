@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -19,8 +20,8 @@ from moriio_observed.canary import prompts
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.metrics import CanaryMetrics, Mode, RoundResult
 from moriio_observed.canary.schedule import Schedule
-from moriio_observed.cli.extras import extra
-from moriio_observed.cli.probing import add_target, counts, positive, whole
+from moriio_observed.cli.extras import MissingExtraError, extra
+from moriio_observed.cli.probing import add_target, counts, seconds, text, whole
 from moriio_observed.doctor.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 NAME = "canary"
 SUMMARY = "Probe a running deployment with prompts whose answers are known."
 
-BAD_INPUT = 2
+NO_VERDICT = 2
 API_KEY = "MORIIO_CANARY_API_KEY"
 DEFAULT_CONCURRENCIES = (1, 4, 16)
 CANDIDATES = 2
@@ -66,18 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record golden answers, or probe.
 
-    Raises:
-        MissingExtraError: A library of the extra `canary` is not installed.
+    Whatever keeps it from that is no verdict: 1, the usual status of failure, says that answers
+    are wrong.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Better an odd character than no report, on a terminal that is not UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _act(arguments)
+    except (CanaryError, InputError, MissingExtraError, OSError) as error:
+        _say(f"moriio-observed canary: {error}")
+        return NO_VERDICT
+
+
+def _act(arguments: argparse.Namespace) -> int:
     with extra("canary"):
         from moriio_observed.canary.http import Http
     act = _record if arguments.action == "record" else _run
-    try:
-        with Http(arguments.timeout, os.environ.get(API_KEY)) as http:
-            return act(arguments, http)
-    except (CanaryError, InputError) as error:
-        print(f"moriio-observed canary: {error}", file=sys.stderr)
-        return BAD_INPUT
+    with Http(arguments.timeout, os.environ.get(API_KEY)) as http:
+        return act(arguments, http)
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
@@ -86,12 +94,15 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         "--golden", type=Path, required=True, metavar="FILE", help="the golden answers"
     )
     parser.add_argument(
-        "--model", metavar="NAME", help="by which the server serves it (run: as recorded)"
+        "--model",
+        type=text,
+        metavar="NAME",
+        help="by which the server serves it (run: as recorded)",
     )
     parser.add_argument(
         "--concurrency",
         type=counts,
-        metavar="N,N…",
+        metavar="N,N,...",
         help="how many prompts are sent at once, step by step (record: 1,4,16; run: as recorded)",
     )
     parser.add_argument(
@@ -102,7 +113,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=positive("seconds"),
+        type=seconds,
         default=120.0,
         metavar="SECONDS",
         help="how long a request may take (default: 120)",
@@ -137,7 +148,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="each round as an object on a line")
     parser.add_argument(
         "--interval",
-        type=positive("seconds"),
+        type=seconds,
         default=60.0,
         metavar="SECONDS",
         help="mean pause between rounds (default: 60)",
@@ -157,7 +168,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="an engine behind the router of --url, to see how many requests wait; repeatable",
     )
     parser.add_argument(
-        "--target", metavar="NAME", help="label of the metrics (default: host and port)"
+        "--target", type=text, metavar="NAME", help="label of the metrics (default: host and port)"
     )
     parser.add_argument(
         "--host",
@@ -193,7 +204,9 @@ def _record(arguments: argparse.Namespace, http: Http) -> int:
         arguments.seed, arguments.prompts * CANDIDATES, arguments.prompt_words, words
     )
     choice = _choice(arguments)
-    golden = record(recording, choice.target(http), tried, choice.alone(http), _say)
+    target, alone = choice.target(http), choice.alone(http)
+    golden_file.check_place(arguments.golden)
+    golden = record(recording, target, tried, alone, _say)
     golden_file.write(golden, arguments.golden)
     _say(f"{len(golden.known)} golden answers of {golden.source}: {arguments.golden}")
     return 0
@@ -219,7 +232,7 @@ def _run(arguments: argparse.Namespace, http: Http) -> int:
 @contextmanager
 def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     """A canary that is about to begin, its metrics served if it is to go on."""
-    from moriio_observed.canary.choices import check_fit
+    from moriio_observed.canary.choices import check_fit, check_mode
     from moriio_observed.canary.endpoint import serving
     from moriio_observed.canary.load import waiting
     from moriio_observed.canary.rounds import Prober
@@ -227,18 +240,27 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
 
     first = golden_file.read(arguments.golden)
     model = arguments.model or first.model
-    concurrencies = arguments.concurrency or first.concurrencies
     mode = Mode(arguments.mode or first.mode)
     max_waiting: int = arguments.max_waiting
     choice = _choice(arguments)
     target, reference = choice.target(http), choice.alone(http)
+
+    metrics = CanaryMetrics(
+        model, arguments.target or target.name, _concurrencies(arguments, first)
+    )
+    metrics.set("started_timestamp_seconds", time.time())
+    metrics.set("interval_seconds", arguments.interval)
+    metrics.set("info", 1, mode=mode, route=target.route, version=__version__)
 
     def is_busy() -> bool:
         return waiting(http, target.metrics_pages) > max_waiting
 
     def prober(golden: golden_file.Golden) -> Prober:
         asked = replace(golden, model=arguments.model or golden.model)
+        concurrencies = _concurrencies(arguments, golden)
         check_fit(asked, concurrencies, model)
+        check_mode(asked, mode)
+        metrics.begin(concurrencies)
         return Prober(
             asked,
             target,
@@ -248,10 +270,6 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
             is_busy=is_busy,
         )
 
-    metrics = CanaryMetrics(model, arguments.target or target.name, concurrencies)
-    metrics.set("started_timestamp_seconds", time.time())
-    metrics.set("interval_seconds", arguments.interval)
-    metrics.set("info", 1, mode=mode, route=target.route, version=__version__)
     canary = Canary(arguments.golden, prober, metrics)
     if arguments.once:
         yield canary
@@ -259,6 +277,10 @@ def _canary(arguments: argparse.Namespace, http: Http) -> Iterator[Canary]:
     with serving(metrics, arguments.host, arguments.port) as port:
         _say(f"serving /metrics on {arguments.host}, port {port}")
         yield canary
+
+
+def _concurrencies(arguments: argparse.Namespace, golden: golden_file.Golden) -> tuple[int, ...]:
+    return arguments.concurrency or golden.concurrencies
 
 
 def _choice(arguments: argparse.Namespace) -> Choice:

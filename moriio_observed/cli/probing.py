@@ -6,6 +6,13 @@ import argparse
 import math
 from collections.abc import Callable
 
+from moriio_observed.canary.golden import is_sendable
+
+MOST_AT_ONCE = 256
+"""Probes are no load test."""
+LONGEST_S = 604_800
+"""Seconds of a week."""
+
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add the options that name whom to ask: see `moriio_observed.canary.choices`."""
@@ -32,10 +39,7 @@ def positive(unit: str) -> Callable[[str], float]:
     """Reads numbers above 0."""
 
     def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
+        value = _number(text)
         if not (value > 0 and math.isfinite(value)):
             raise argparse.ArgumentTypeError(f"{text!r}: must be {unit} above 0")
         return value
@@ -43,21 +47,48 @@ def positive(unit: str) -> Callable[[str], float]:
     return parse
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Reads whole numbers from `least` on."""
+def seconds(text: str) -> float:
+    """Seconds above 0, and a week at most."""
+    value = _number(text)
+    if not 0 < value <= LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be seconds above 0, and a week ({LONGEST_S}) at most"
+        )
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def text(given: str) -> str:
+    """Text that can be sent."""
+    if not is_sendable(given):
+        raise argparse.ArgumentTypeError(f"{given!r}: must be text in UTF-8")
+    return given
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Reads whole numbers from `least` on, to `most` where there is one."""
 
     def parse(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from {least} on")
+        if value < least or (most is not None and value > most):
+            upto = "on" if most is None else f"to {most}"
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: must be a whole number from {least} {upto}"
+            )
         return value
 
     return parse
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Different whole numbers above 0, between commas, in their order."""
-    return tuple(sorted({whole(1)(part) for part in text.split(",")}))
+    """Different numbers of requests at once, between commas, in their order."""
+    return tuple(sorted({whole(1, MOST_AT_ONCE)(part) for part in text.split(",")}))

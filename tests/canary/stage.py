@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moriio_observed.canary.choices import Choice
 from moriio_observed.canary.golden import Golden
 from moriio_observed.canary.http import Http
@@ -9,7 +11,7 @@ from moriio_observed.canary.metrics import Mode
 from moriio_observed.canary.prompts import make
 from moriio_observed.canary.recording import Recording, record
 from moriio_observed.canary.rounds import Prober
-from moriio_observed.canary.targets import Target
+from moriio_observed.canary.targets import Pair, Target
 from moriio_observed.demo.client import PairClient
 from moriio_observed.demo.model import VOCABULARY, word
 
@@ -22,6 +24,15 @@ MAX_TOKENS = 16
 WORDS = tuple(word(token) for token in range(1, VOCABULARY))
 """What the tiny model knows."""
 
+USUAL = tuple(make(1, PROMPTS + 4, LONGEST, WORDS))
+"""Prompts as a canary has them."""
+ALIKE = tuple(
+    " ".join([*prompt.split()[: LONGEST // 3], WORDS[0]])
+    for prompt in make(2, PROMPTS + 4, LONGEST, WORDS)
+)
+"""Prompts of one length and with one last word, the one that a decode engine computes itself: with
+another's KV it gives just the other's answer."""
+
 
 def choice(client: PairClient) -> Choice:
     """The pair that a client asks, as a user names it."""
@@ -33,7 +44,14 @@ def choice(client: PairClient) -> Choice:
     )
 
 
-def recorded(http: Http, client: PairClient) -> Golden:
+def pair_of(http: Http, client: PairClient) -> Pair:
+    """The pair that a client asks, as the canary asks it."""
+    pair = choice(client).target(http)
+    assert isinstance(pair, Pair)
+    return pair
+
+
+def recorded(http: Http, client: PairClient, prompts: Sequence[str] = USUAL) -> Golden:
     """Golden answers of the prefill engine alone."""
     alone = choice(client).alone(http)
     assert alone is not None
@@ -45,16 +63,15 @@ def recorded(http: Http, client: PairClient) -> Golden:
         keep=PROMPTS,
         mode=Mode.EXACT,
     )
-    return record(recording, alone, make(1, PROMPTS + 4, LONGEST, WORDS))
+    return record(recording, alone, prompts)
 
 
 def prober(http: Http, client: PairClient, golden: Golden, target: Target | None = None) -> Prober:
     """What probes the pair, or something else of it."""
-    chosen = choice(client)
     return Prober(
         golden,
-        target or chosen.target(http),
+        target or pair_of(http, client),
         mode=golden.mode,
         concurrencies=SWEEP,
-        reference=chosen.alone(http),
+        reference=choice(client).alone(http),
     )

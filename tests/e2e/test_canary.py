@@ -11,12 +11,12 @@ import pytest
 from moriio_observed.canary.golden import Golden, read
 from moriio_observed.canary.http import Http
 from moriio_observed.canary.metrics import Result, RoundResult
-from moriio_observed.canary.targets import Single
 from moriio_observed.cli import main
 from moriio_observed.demo.measure import Observation
 from moriio_observed.demo.pair import Pair
 from moriio_observed.demo.workload import prompts
-from tests.canary.stage import ROUND, WORDS, choice, prober, recorded
+from tests.canary.routes import past_the_prefill_engine, stale
+from tests.canary.stage import ALIKE, ROUND, WORDS, choice, prober, recorded
 from tests.faults.rows import HUNG_LAYER, taking
 
 GetPair = Callable[..., Pair]
@@ -77,8 +77,27 @@ def test_a_router_that_passes_the_prefill_engine_by_is_noticed_at_once(
     pair: GetPair, http: Http, golden: Golden
 ) -> None:
     client = pair().client
-    done = prober(http, client, golden, Single(http, client.decode.url)).round()
+    done = prober(http, client, golden, past_the_prefill_engine(http, client)).round()
     assert {probe.result for probe in done.probes} <= {Result.DIVERGED, Result.SWAPPED}
+
+
+def test_another_prompts_kv_is_swapped_where_no_counter_sees_anything(
+    pair: GetPair, http: Http, observe: Observe
+) -> None:
+    running = pair()
+    alike = recorded(http, running.client, ALIKE)
+    said = observe(running)
+    done = prober(http, running.client, alike, stale(http, running.client)).round()
+    # The first probe has none before it.
+    assert [probe.result for probe in done.probes] == [
+        Result.MATCH,
+        *[Result.SWAPPED] * (ROUND - 1),
+    ]
+    change, exposed = said.settled(ROUND)
+    assert change.total("moriio_reads_failed_total") == 0
+    assert change.total("moriio_unlanded_reads_total") == 0
+    assert change.total("moriio_stale_reads_total") == 0
+    assert exposed == []
 
 
 def test_recorded_and_run_as_a_user_does(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 from moriio_observed.canary.answers import Answer
@@ -32,3 +35,13 @@ def golden(count: int = 16, **different: Any) -> Golden:
         "known": known,
     }
     return Golden(**(usual | different))
+
+
+def in_ascii_locale(program: str, *arguments: str) -> str:
+    """What a program says where text is ASCII unless told otherwise."""
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-c", program, *arguments]
+    ended = subprocess.run(
+        command, env={**os.environ, **locale}, check=True, capture_output=True, text=True
+    )
+    return ended.stdout.strip()

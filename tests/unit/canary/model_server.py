@@ -73,6 +73,7 @@ class ModelServer:
         asked: The bodies it was sent.
         ids: Their request ids.
         headers: The headers of the last request.
+        clients: Where each request came from.
         most: The most requests that were there at once.
     """
 
@@ -89,6 +90,7 @@ class ModelServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+    clients: list[tuple[str, int]] = field(default_factory=list)
     most: int = 0
 
     def __post_init__(self) -> None:
@@ -157,6 +159,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             server.asked.append(body)
             server.ids.append(self.headers["X-Request-Id"])
             server.headers = dict(self.headers)
+            server.clients.append(self.client_address)
             with server.serving_one():
                 self.send(*_response(server, body))
 

@@ -16,7 +16,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["choices", "text", "token_ids", "logprobs", "token_logprobs"]), inner
+            st.sampled_from(["choices", "text", "token_ids", "finish_reason", "logprobs"]), inner
         )
     ),
 )
@@ -29,6 +29,11 @@ def completion(**choice: Any) -> dict[str, Any]:
 def test_text_token_ids_and_the_first_logprob_are_read() -> None:
     given = completion(token_ids=[1, 2], logprobs={"token_logprobs": [-0.25, -1.0]})
     assert from_completion(given) == Answer("a b", (1, 2), -0.25)
+
+
+def test_a_router_may_write_a_logprob_as_a_whole_number() -> None:
+    given = completion(logprobs={"token_logprobs": [0]})
+    assert from_completion(given) == Answer("a b", first_logprob=0.0)
 
 
 def test_a_server_need_not_return_more_than_the_text() -> None:
@@ -44,6 +49,8 @@ def test_a_server_need_not_return_more_than_the_text() -> None:
         {"logprobs": []},
         {"logprobs": {"token_logprobs": [None]}},
         {"logprobs": {"token_logprobs": [float("nan")]}},
+        {"logprobs": {"token_logprobs": [10**400]}},
+        {"logprobs": {"token_logprobs": [True]}},
     ],
 )
 def test_what_is_no_token_id_and_no_logprob_is_left_out(choice: dict[str, Any]) -> None:
@@ -54,6 +61,12 @@ def test_what_is_no_token_id_and_no_logprob_is_left_out(choice: dict[str, Any]) 
 def test_without_a_text_there_is_no_answer(given: dict[str, Any]) -> None:
     with pytest.raises(NoAnswerError, match=r"no choices\[0\]\.text"):
         from_completion(given)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_engine_gave_up_is_none(reason: str) -> None:
+    with pytest.raises(NoAnswerError, match=f"cut short: finish_reason {reason}"):
+        from_completion(completion(finish_reason=reason))
 
 
 @given(json_values)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,9 @@ from moriio_observed.demo.ports import free_ports
 from moriio_observed.demo.web import get
 from tests.monitoring import eventually
 from tests.unit.canary.known import golden
-from tests.unit.canary.model_server import MODEL, ModelServer, Stale, salad, serving
+from tests.unit.canary.model_server import MODEL, ModelServer, Stale, right, salad, serving
+
+PROGRAM = "import sys; from moriio_observed.cli import main; sys.exit(main())"
 
 
 @pytest.fixture
@@ -139,9 +146,18 @@ def test_bad_input_is_one_clear_error(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--concurrency", "0"), ("--concurrency", "1,x"), ("--interval", "nan"), ("--timeout", "0")],
+    [
+        ("--concurrency", "0"),
+        ("--concurrency", "1,x"),
+        ("--concurrency", "257"),
+        ("--interval", "nan"),
+        ("--interval", "1e300"),
+        ("--timeout", "0"),
+        ("--model", "\udcff"),
+        ("--target", "\udcff"),
+    ],
 )
-def test_a_number_that_is_none_is_named(
+def test_a_value_that_is_none_is_named(
     server: ModelServer,
     path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -160,6 +176,14 @@ def test_recording_needs_a_model(
     out = str(tmp_path / "golden.json")
     assert main(["canary", "record", "--url", server.url, "--golden", out]) == 2
     assert "--model is missing" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_written_nobody_is_asked(
+    server: ModelServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record(server, tmp_path) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert server.asked == []
 
 
 def test_recording_needs_prompts_for_neighbours_that_differ(
@@ -185,26 +209,128 @@ def test_a_recording_can_be_for_signs_of_degeneration(server: ModelServer, tmp_p
     assert read(tmp_path / "golden.json").mode is Mode.DEGENERATION
 
 
-def test_without_once_it_goes_on_and_serves_its_metrics(server: ModelServer, path: Path) -> None:
-    port = next(free_ports())
-    program = "import sys; from moriio_observed.cli import main; sys.exit(main())"
-    options = ["--url", server.url, "--golden", str(path), "--interval", "0.1", "--port", str(port)]
-    running = subprocess.Popen(
-        [sys.executable, "-c", program, "canary", "run", "--json", *options],
+@contextmanager
+def going_on(server: ModelServer, path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A canary that sends round after round and says them as JSON; ended by SIGTERM."""
+    options = ["--url", server.url, "--golden", str(path), "--interval", "0.1", *more]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "canary", "run", "--json", *options],
         stdout=subprocess.PIPE,
         text=True,
-    )
-    try:
-        assert running.stdout is not None
-        rounds = [json.loads(running.stdout.readline()) for _ in range(2)]
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.send_signal(signal.SIGTERM)
+
+
+def rounds(running: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert running.stdout is not None
+    return map(json.loads, running.stdout)
+
+
+def test_answers_recorded_anew_bring_their_concurrencies(server: ModelServer, path: Path) -> None:
+    """At others nobody has seen these answers to be the same each time."""
+    with going_on(server, path, "--port", "0") as running:
+        told = rounds(running)
+        assert len(next(told)["probes"]) == sum(golden().concurrencies)
+        write(golden(concurrencies=(2,)), path)
+        assert next(one for one in told if len(one["probes"]) == 2)["result"] == "right"
+
+
+def test_without_once_it_goes_on_and_serves_its_metrics(server: ModelServer, path: Path) -> None:
+    port = next(free_ports())
+    with going_on(server, path, "--port", str(port)) as running:
+        results = [one["result"] for one in itertools.islice(rounds(running), 2)]
         page = eventually(lambda: get(f"http://127.0.0.1:{port}/metrics"), "metrics")
-    finally:
-        running.send_signal(signal.SIGTERM)
     assert running.wait(timeout=30) == 143
-    assert [one["result"] for one in rounds] == ["right", "right"]
+    assert results == ["right", "right"]
     for name in CATALOG:
         assert f"{PREFIX}{name}" in page
     assert f'{PREFIX}info{{mode="exact",model_name="{MODEL}"' in page
+
+
+def test_a_report_that_nobody_reads_is_no_verdict(server: ModelServer, path: Path) -> None:
+    """Status 1 would say that answers are wrong."""
+    heard, said = os.pipe()
+    os.close(heard)
+    options = ["--once", "--url", server.url, "--golden", str(path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "canary", "run", *options],
+        stdout=said,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(said)
+    assert ended.returncode == 2
+    assert "Broken pipe" in ended.stderr
+
+
+def test_a_library_that_is_missing_is_no_verdict(
+    server: ModelServer,
+    path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "moriio_observed.canary.http")
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    assert once(server, path) == 2
+    assert "comes with the extra canary" in capsys.readouterr().err
+
+
+def test_answers_that_vary_are_not_held_exactly_when_it_is_run(
+    server: ModelServer, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(golden(mode=Mode.DEGENERATION), path)
+    assert once(server, path, "--mode", "exact") == 2
+    assert "recorded with --mode degeneration, and --mode exact" in capsys.readouterr().err
+
+
+def test_what_a_server_says_is_told_on_a_terminal_that_is_not_utf_8(
+    server: ModelServer, path: Path
+) -> None:
+    server.page = "日本"
+    options = ["--once", "--url", server.url, "--golden", str(path)]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "canary", "run", *options],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert r"answers no JSON object: '\u65e5\u672c'" in ended.stdout
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_ends_while_a_server_takes_its_time(
+    server: ModelServer, path: Path, sent: signal.Signals, status: int
+) -> None:
+    asked, later = threading.Event(), threading.Event()
+
+    def answer(prompt: str) -> list[int]:
+        asked.set()
+        later.wait(60)
+        return right(prompt)
+
+    server.answer = answer
+    options = ["--once", "--url", server.url, "--golden", str(path)]
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "canary", "run", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert asked.wait(60)
+        running.send_signal(sent)
+        _, said = running.communicate(timeout=30)
+    finally:
+        later.set()
+        running.kill()
+    assert running.returncode == status
+    assert "Traceback" not in said
 
 
 def test_a_key_that_cannot_be_sent_is_one_clear_error(

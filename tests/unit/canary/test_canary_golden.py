@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,18 @@ from hypothesis import strategies as st
 
 from moriio_observed.canary.answers import Answer
 from moriio_observed.canary.errors import CanaryError
-from moriio_observed.canary.golden import FORMAT, Golden, Known, from_json, read, to_json, write
+from moriio_observed.canary.golden import (
+    FORMAT,
+    Golden,
+    Known,
+    check_place,
+    from_json,
+    read,
+    to_json,
+    write,
+)
 from moriio_observed.canary.metrics import Mode
-from tests.unit.canary.known import golden
+from tests.unit.canary.known import golden, in_ascii_locale
 
 many = settings(max_examples=200, deadline=None)
 
@@ -112,6 +123,12 @@ def test_any_bytes_in_the_file_are_a_clear_error(
             [{"prompt": "p", "text": "a", "first_logprob": "x"}],
             r"prompts\[0\]\.first_logprob is 'x': must be a number or null",
         ),
+        ("model", "\ud800", r'"model" is .* must be a name'),
+        (
+            "prompts",
+            [{"prompt": "\ud800", "text": "a"}],
+            r"prompts\[0\]\.prompt is .* must be a text",
+        ),
         ("prompts", [{"prompt": "p", "text": "a"}] * 2, r'"prompts" has a prompt twice'),
     ],
 )
@@ -153,6 +170,28 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_where_nothing_can_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_file_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    given = {**document(), "source": "östlich"}
+    path.write_text(json.dumps(given, ensure_ascii=False), encoding="utf-8")
+    program = (
+        "import sys; from pathlib import Path; from moriio_observed.canary.golden import read;"
+        " print(ascii(read(Path(sys.argv[1])).source))"
+    )
+    assert in_ascii_locale(program, str(path)) == ascii("östlich")
+
+
+@pytest.mark.parametrize("place", ["none/golden.json", ".", "a folder"])
+@pytest.mark.parametrize("act", [check_place, partial(write, golden(2))])
+def test_where_nothing_can_be_written_is_an_error(
+    tmp_path: Path, act: Callable[[Path], None], place: str
+) -> None:
+    (tmp_path / "a folder").mkdir()
     with pytest.raises(CanaryError, match=r"--golden .* cannot be written"):
-        write(golden(2), tmp_path / "none" / "golden.json")
+        act(tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["a folder"]
+
+
+def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    check_place(tmp_path / "golden.json")
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import pytest
 
 from moriio_observed.canary.errors import CanaryError
 from moriio_observed.canary.prompts import LEAD_WORDS, WORDS, make, read_words
+from tests.unit.canary.known import in_ascii_locale
 
 
 def test_a_seed_always_gives_the_same_prompts() -> None:
@@ -57,6 +58,17 @@ def test_words_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "words"
     path.write_text("\n".join(f"w{n}" for n in range(100)))
     assert read_words(path) == tuple(f"w{n}" for n in range(100))
+
+
+def test_a_file_of_words_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_text("\n".join(f"wört{n}" for n in range(64)), encoding="utf-8")
+    program = (
+        "import sys; from pathlib import Path;"
+        " from moriio_observed.canary.prompts import read_words;"
+        " print(ascii(read_words(Path(sys.argv[1]))[0]))"
+    )
+    assert in_ascii_locale(program, str(path)) == ascii("wört0")
 
 
 @pytest.mark.parametrize("text", ["", "one two", "same " * 100])

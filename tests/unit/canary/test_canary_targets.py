@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 
-from moriio_observed.canary.choices import Choice, check_fit
+from moriio_observed.canary.choices import Choice, check_fit, check_mode
 from moriio_observed.canary.errors import BusyError, CanaryError, NoAnswerError, WrongModelError
 from moriio_observed.canary.http import Http
-from moriio_observed.canary.load import waiting
-from moriio_observed.canary.metrics import Route
-from moriio_observed.canary.targets import ID_PREFIX, Question, Target, new_probe
+from moriio_observed.canary.load import WAITING, waiting
+from moriio_observed.canary.metrics import Mode, Route
+from moriio_observed.canary.targets import ID_PREFIX, Pair, Question, Target, new_probe
 from moriio_observed.doctor.errors import InputError
 from tests.unit.canary.known import answer, golden
 from tests.unit.canary.model_server import MODEL, PREFILLED, ModelServer, right, serving
@@ -208,12 +209,25 @@ def test_an_address_that_is_none_is_named(http: Http, choice: Choice, option: st
         choice.target(http)
 
 
-def test_an_address_of_moriio_that_is_none_is_named(http: Http) -> None:
-    choice = Choice(
-        prefill="http://p.example", decode="http://d.example", decode_address="10.0.0.8:6301"
-    )
-    with pytest.raises(CanaryError, match=r"--decode-address = '10.0.0.8:6301': must be host:"):
+@pytest.mark.parametrize("address", ["10.0.0.8:6301", "host:münchen,handshake:1,notify:2"])
+def test_an_address_of_moriio_that_is_none_is_named(http: Http, address: str) -> None:
+    choice = Choice(prefill="http://p.example", decode="http://d.example", decode_address=address)
+    with pytest.raises(CanaryError, match=rf"--decode-address = '{address}': must be host:"):
         choice.target(http)
+
+
+def test_an_address_of_moriio_can_be_ipv6(http: Http) -> None:
+    target = Choice(prefill="http://p.example", decode="http://[fd00::8]:8000").target(http)
+    assert isinstance(target, Pair)
+    assert target.decode.address == "host:fd00::8,handshake:6301,notify:61005"
+
+
+def test_answers_that_vary_are_not_held_exactly() -> None:
+    varying = golden(mode=Mode.DEGENERATION)
+    check_mode(varying, Mode.DEGENERATION)
+    check_mode(golden(), Mode.DEGENERATION)
+    with pytest.raises(CanaryError, match="recorded with --mode degeneration, and --mode exact"):
+        check_mode(varying, Mode.EXACT)
 
 
 def test_golden_answers_of_another_model_do_not_fit() -> None:
@@ -232,6 +246,19 @@ def test_the_longest_queue_of_all_engines_counts(http: Http, server: ModelServer
     with serving(waiting=5) as other:
         pages = [f"{server.url}/metrics", f"{other.url}/metrics"]
         assert waiting(http, pages) == 5
+
+
+def test_engines_are_asked_for_their_queues_at_the_same_time() -> None:
+    """Those that are dead would hold the canary up for as long as all of them take together."""
+    together = threading.Barrier(2)
+
+    class Pages(Http):
+        def page(self, url: str) -> str:
+            together.wait(timeout=30)
+            return f"{WAITING} {url}\n"
+
+    with Pages(timeout_s=20) as http:
+        assert waiting(http, ["3", "5"]) == 5
 
 
 def test_an_engine_that_does_not_tell_has_no_queue(http: Http) -> None:
