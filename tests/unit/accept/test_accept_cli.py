@@ -332,7 +332,7 @@ def test_bad_input_is_one_clear_error_and_nothing_is_sent(
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--minutes=0", "minutes above 0"), ("--concurrency=0", "from 1 on"), ("--mode=x", "choose")],
+    [("--minutes=0", "minutes above 0"), ("--concurrency=0", "from 1 to 256"), ("--mode=x", "choose")],
 )
 def test_a_value_that_cannot_be_names_the_option(
     option: str, said: str, capsys: pytest.CaptureFixture[str]
