@@ -17,7 +17,8 @@ from moriio_observed.doctor.read import web_address
 HANDSHAKE_PORT, NOTIFY_PORT = 6301, 61005
 """MoRIIO's defaults."""
 
-_ADDRESS = re.compile(r"host:[^,\s]+,handshake:\d+,notify:\d+")
+_ADDRESS = re.compile(r"host:[!-+\--~]+,handshake:[0-9]+,notify:[0-9]+")
+"""It travels in a header, so in ASCII."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def _engine(url: str, address: str | None, side: str) -> Engine:
         address = f"host:{host},handshake:{HANDSHAKE_PORT},notify:{NOTIFY_PORT}"
     if not _ADDRESS.fullmatch(address):
         raise CanaryError(
-            f"--{side}-address = {shown(address)}: must be host:HOST,handshake:PORT,notify:PORT"
+            f"--{side}-address = {shown(address)}: must be host:HOST,handshake:PORT,notify:PORT, in"
+            " ASCII"
         )
     return Engine(checked, address)

@@ -53,13 +53,16 @@ class Http:
         Raises:
             BusyError: The server refused it with 429 or 503.
             WrongModelError: The server does not serve the model.
-            NoAnswerError: The server does not answer, or with an error, or with something else.
+            NoAnswerError: The server does not answer, or with an error, or with something else, or
+                cannot be sent the request.
         """
         page = f"{url}/v1/completions"
         try:
             response = self._client.post(page, json=body, headers={"X-Request-Id": request_id})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoAnswerError(f"{url} does not answer: {_reason(error)}") from None
+        except ValueError as error:  # no JSON or no header: what a prefill engine returned, a name
+            raise NoAnswerError(f"{url} cannot be sent the request: {error}") from None
         if response.status_code in ENOUGH_TO_DO:
             raise BusyError(f"{url} is busy: HTTP {response.status_code}{_said(response)}")
         if response.status_code == httpx.codes.NOT_FOUND and "model" in response.text:

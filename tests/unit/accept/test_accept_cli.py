@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,7 +101,7 @@ def test_a_healthy_pair_is_proven_and_what_was_not_tried_is_left_open(
     assert "nothing more is sent after 5 minutes" in err
     assert out.index("NOT PROVEN HERE  certain") < out.index("PROVEN  visible")
     assert "0 refuted, 5 not proven here, 11 proven" in out
-    assert "accept.md" in out
+    assert "accept.md" in err
 
 
 def test_wrong_answers_that_no_counter_tells_of_are_refuted_first_of_all(
@@ -203,8 +204,11 @@ class TestWhatLeavesTheHouse:
             place = "--model=/home-of/somebody/llama"
             path = tmp_path / "accept.json"
             assert engines.run(f"--report={path}", place) == 2
-            report = json.loads(path.read_text())
-        assert report["model"] == "llama"
+            text = path.read_text() + path.with_suffix(".md").read_text()
+        assert json.loads(path.read_text())["model"] == "llama"
+        # Not where the server says that it has no such model, either.
+        assert "does not serve the model" in text
+        assert "home-of" not in text
 
 
 class TestWhatEndsEarly:
@@ -255,7 +259,30 @@ class TestWhatEndsEarly:
         status, report = engines.report(tmp_path / "accept.json")
         assert status == 2
         assert "the server is busy" in report["ended"]
-        assert engines.decode.asked == []
+        assert engines.prefill.asked == engines.decode.asked == []
+
+    def test_a_bare_engine_that_is_busy_is_spared(self, engines: Fleet, tmp_path: Path) -> None:
+        with serving(waiting=9) as bare:
+            where = f"--bare-decode={bare.url}"
+            status, report = engines.report(tmp_path / "accept.json", where)
+        assert (status, bare.asked) == (2, [])
+        assert "the server is busy" in report["ended"]
+
+    def test_a_report_that_cannot_be_written_any_more_takes_no_verdict_along(
+        self, engines: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = tmp_path / "full"
+        folder.mkdir()
+
+        def vanishing(prompt: str) -> list[int]:
+            shutil.rmtree(folder, ignore_errors=True)
+            return right(prompt)
+
+        engines.decode.answer = vanishing
+        assert engines.run(f"--report={folder / 'accept.json'}") == 2
+        out, err = capsys.readouterr()
+        assert "PROVEN  visible" in out
+        assert "cannot be written" in err.splitlines()[-1]
 
 
 class TestNumbersThatComeLate:
@@ -308,6 +335,10 @@ class TestNumbersThatComeLate:
         (["--prefill={0}", "--decode={1}", "--engine={1}"], "--engine belongs to --url"),
         (["--prefill={0}", "--decode={1}", "--prometheus=x"], "--prometheus = 'x'"),
         (["--prefill={0}", "--decode={1}", "--report=r.md"], "must be a file for JSON"),
+        (["--prefill={0}", "--decode={1}", "--report="], "must be a file for JSON"),
+        (["--prefill={0}", "--decode={1}", "--report=/"], "must be a file for JSON"),
+        (["--prefill={1}", "--decode={0}"], "--prefill: is a decode engine"),
+        (["--prefill={0}", "--decode={1}", "--reference={1}"], "--reference: is a decode engine"),
         (["--prefill={0}", "--decode={1}", "--report=none/r.json"], "cannot be written"),
         (["--prefill={0}", "--decode={1}", "--words=none"], "--words 'none' cannot be read"),
         (["--prefill={0}", "--decode=http://127.0.0.1:9"], "does not answer"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 
 import pytest
@@ -85,6 +87,24 @@ def test_another_error_is_told_with_what_the_server_says(http: Http, server: Mod
 def test_a_model_that_is_not_served_is_named(http: Http, server: ModelServer) -> None:
     with pytest.raises(WrongModelError, match="does not serve the model 'other'"):
         single(http, server).ask(Question("other", "a prompt", 4), PROBE)
+
+
+def test_a_request_that_cannot_be_sent_is_told(http: Http, server: ModelServer) -> None:
+    # As the command line of a terminal that is not UTF-8 has it.
+    with pytest.raises(NoAnswerError, match="cannot be sent the request"):
+        single(http, server).ask(Question("m\udcff", "a prompt", 4), PROBE)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("value", [math.nan, "\ud800"])
+def test_what_a_prefill_engine_returns_and_cannot_be_sent_on_is_told(
+    http: Http, server: ModelServer, value: object
+) -> None:
+    returned = {"choices": [], "kv_transfer_params": {"remote_engine_id": value}}
+    said = f"{server.url} cannot be sent the request"
+    with serving(page=json.dumps(returned)) as prefill, pytest.raises(NoAnswerError, match=said):
+        pair(http, prefill, server).ask(QUESTION, PROBE)
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("page", ["<html>", "[]", "[" * 100_000, '{"choices": 1}'])
@@ -208,11 +228,10 @@ def test_an_address_that_is_none_is_named(http: Http, choice: Choice, option: st
         choice.target(http)
 
 
-def test_an_address_of_moriio_that_is_none_is_named(http: Http) -> None:
-    choice = Choice(
-        prefill="http://p.example", decode="http://d.example", decode_address="10.0.0.8:6301"
-    )
-    with pytest.raises(CanaryError, match=r"--decode-address = '10.0.0.8:6301': must be host:"):
+@pytest.mark.parametrize("address", ["10.0.0.8:6301", "host:dé.example,handshake:1,notify:2"])
+def test_an_address_of_moriio_that_is_none_is_named(http: Http, address: str) -> None:
+    choice = Choice(prefill="http://p.example", decode="http://d.example", decode_address=address)
+    with pytest.raises(CanaryError, match=f"--decode-address = '{address}': must be host:"):
         choice.target(http)
 
 
