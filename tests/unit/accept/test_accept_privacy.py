@@ -34,6 +34,10 @@ NAMES = {
         ("p answers HTTP 500: prompt 'acid anchor'", "p answers HTTP 500"),
         ("P1.Corp.Example refused", "<prefill> refused"),
         ("p does not serve the model '/of/mine': {'error': 'acid'}", "p does not serve the model"),
+        (
+            "d does not answer: illegal status line: b'acid'",
+            "d does not answer: illegal status line",
+        ),
         ("d is not in Prometheus' text format: 'acid'", "d is not in Prometheus' text format"),
     ],
 )
