@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 _SAID = re.compile(
     r"(HTTP \d{3}|answers no JSON object|has no choices\[0\]\.text|else than a JSON object"
-    r"|illegal \w+ line|text format|does not serve the model)(?:: | ).*",
+    r"|does not answer a query|illegal \w+ line|text format|does not serve the model)(?:: | ).*",
     re.DOTALL,
 )
 """Behind these stands what a server has answered, or the path of a model."""

@@ -268,6 +268,20 @@ class TestWhatEndsEarly:
         assert (status, bare.asked) == (2, [])
         assert "the server is busy" in report["ended"]
 
+    def test_the_second_of_two_runs_is_not_sent_to_engines_that_are_busy_by_then(
+        self, engines: Fleet, tmp_path: Path
+    ) -> None:
+        def crowding(prompt: str) -> list[int]:
+            engines.decode.waiting = 9
+            return right(prompt)
+
+        with serving(answer=crowding) as bare:
+            where = f"--bare-decode={bare.url}"
+            status, report = engines.report(tmp_path / "accept.json", where)
+        assert (status, len(bare.asked)) == (2, 16)
+        assert 128 not in {body["max_tokens"] for body in engines.decode.asked}
+        assert "the server is busy" in report["ended"]
+
     def test_a_report_that_cannot_be_written_any_more_takes_no_verdict_along(
         self, engines: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -359,6 +373,16 @@ def test_bad_input_is_one_clear_error_and_nothing_is_sent(
     assert line.startswith("moriio-observed accept: ")
     assert said in line
     assert engines.prefill.asked == engines.decode.asked == []
+
+
+def test_where_the_markdown_cannot_stand_nothing_is_sent_or_left_half_written(
+    engines: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "accept.md").mkdir()
+    assert engines.run(f"--report={tmp_path / 'accept.json'}") == 2
+    assert "accept.md' cannot be written" in capsys.readouterr().err.splitlines()[-1]
+    assert engines.prefill.asked == []
+    assert {path.name for path in tmp_path.iterdir()} == {"accept.json", "accept.md"}
 
 
 @pytest.mark.parametrize(

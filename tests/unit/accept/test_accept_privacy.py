@@ -33,6 +33,7 @@ NAMES = {
         ("bearer sesame refused", "bearer <key> refused"),
         ("p answers HTTP 500: prompt 'acid anchor'", "p answers HTTP 500"),
         ("P1.Corp.Example refused", "<prefill> refused"),
+        ("p does not answer a query: acid", "p does not answer a query"),
         ("p does not serve the model '/of/mine': {'error': 'acid'}", "p does not serve the model"),
         (
             "d does not answer: illegal status line: b'acid'",
