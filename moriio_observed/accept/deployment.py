@@ -199,8 +199,15 @@ def _bare(
         if address is not None:
             raise CanaryError("--bare-decode-address needs --bare-decode")
         return None
-    if web_address(url, "--bare-decode") == pair.decode.url:
-        raise InputError("--bare-decode: is the same engine as --decode")
+    checked = web_address(url, "--bare-decode")
+    for name, engine in (("--decode", pair.decode), ("--prefill", pair.prefill)):
+        if checked == engine.url:
+            raise InputError(f"--bare-decode: is the same engine as {name}")
+    server = ask(Address(checked))
+    if server.metrics is None:
+        raise CanaryError(server.trouble)
+    if server.info:
+        raise CanaryError("--bare-decode: runs our connector as well, so it is no bare MoRIIO")
     other = Choice(
         prefill=choice.prefill,
         decode=url,

@@ -169,6 +169,15 @@ def test_bare_moriio_is_compared_in_turns(
     assert "then 10 times 16 requests at once to each" in capsys.readouterr().err
 
 
+def test_an_engine_with_our_connector_is_no_bare_one(
+    engines: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(metrics=decoding()) as other:
+        assert engines.run(f"--bare-decode={other.url}") == 2
+    assert "--bare-decode: runs our connector as well" in capsys.readouterr().err
+    assert engines.prefill.asked == other.asked == []
+
+
 class TestWhatLeavesTheHouse:
     def written(self, engines: Fleet, folder: Path, *more: str) -> str:
         path = folder / "accept.json"
@@ -344,6 +353,8 @@ class TestNumbersThatComeLate:
         (["--url={0}", "--engine={1}"], "nobody answers alone"),
         (["--url={0}", "--engine={1}", "--bare-decode={1}"], "needs --prefill and --decode"),
         (["--prefill={0}", "--decode={1}", "--bare-decode={1}"], "is the same engine as --decode"),
+        (["--prefill={0}", "--decode={1}", "--bare-decode={0}"], "is the same engine as --prefill"),
+        (["--prefill={0}", "--decode={1}", "--bare-decode=http://127.0.0.1:9"], "does not answer"),
         (["--prefill={0}", "--decode={1}", "--bare-decode-address=x"], "needs --bare-decode"),
         (["--prefill={0}", "--decode={1}", "--decode-address=x"], "must be host:HOST"),
         (["--prefill={0}", "--decode={1}", "--engine={1}"], "--engine belongs to --url"),
