@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from moriio_observed.accept.claims.serving import PRODUCERS
+from moriio_observed.accept.claims.serving import CONSUMERS, PRODUCERS
 from moriio_observed.accept.facts import Side, Watched
 from moriio_observed.canary.choices import Choice
 from moriio_observed.canary.errors import CanaryError
@@ -55,6 +55,16 @@ class Deployment:
         if not isinstance(self.target, Pair):
             return None
         return _host(self.target.prefill.address) != _host(self.target.decode.address)
+
+    @property
+    def metrics_pages(self) -> tuple[str, ...]:
+        """Where every engine that is asked tells how much it has to do."""
+        urls = [engine.url for engine in (*self.prefill.values(), *self.decode.values())]
+        if isinstance(self.alone, Single):
+            urls.append(self.alone.url)
+        if self.bare is not None:
+            urls.append(self.bare.decode.url)
+        return tuple(f"{url}/metrics" for url in dict.fromkeys(urls))
 
     @property
     def names(self) -> dict[str, str]:
@@ -131,7 +141,25 @@ def deployment(
     for server in found.decode.values():
         if server.metrics is None:
             raise CanaryError(server.trouble)
+    _check_alone(choice, found)
     return found
+
+
+def _check_alone(choice: Choice, found: Deployment) -> None:
+    """A decode engine must not say what is right: up to 0.32 it answers from memory nobody filled.
+
+    Raises:
+        CanaryError: One shall.
+    """
+    if choice.reference:
+        name, alone = "--reference", ask(Address(web_address(choice.reference, "--reference")))
+    else:
+        name, alone = "--prefill", next(iter(found.prefill.values()))
+    if alone.info.get("role") in CONSUMERS:
+        raise CanaryError(
+            f"{name}: is a decode engine (kv_consumer), which cannot answer alone: are addresses"
+            " swapped?"
+        )
 
 
 def _by_role(urls: Sequence[str]) -> tuple[dict[str, Server], dict[str, Server]]:
@@ -171,8 +199,15 @@ def _bare(
         if address is not None:
             raise CanaryError("--bare-decode-address needs --bare-decode")
         return None
-    if web_address(url, "--bare-decode") == pair.decode.url:
-        raise InputError("--bare-decode: is the same engine as --decode")
+    checked = web_address(url, "--bare-decode")
+    for name, engine in (("--decode", pair.decode), ("--prefill", pair.prefill)):
+        if checked == engine.url:
+            raise InputError(f"--bare-decode: is the same engine as {name}")
+    server = ask(Address(checked))
+    if server.metrics is None:
+        raise CanaryError(server.trouble)
+    if server.info:
+        raise CanaryError("--bare-decode: runs our connector as well, so it is no bare MoRIIO")
     other = Choice(
         prefill=choice.prefill,
         decode=url,

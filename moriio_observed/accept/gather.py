@@ -22,6 +22,7 @@ from moriio_observed.doctor.checks.scrape import wanted
 from moriio_observed.doctor.prometheus import Stored
 from moriio_observed.doctor.server import Server
 
+BUSY = "the server is busy: more requests wait than --max-waiting"
 MOST_FLUSHES = 10
 POLL_S = 0.5
 
@@ -71,6 +72,7 @@ class Acceptance:
     def run(self) -> None:
         """Go through all phases, or as far as the servers let it."""
         try:
+            self._go_on()
             golden = record(self._plan.recording, self._alone, self._plan.prompts(), say=self._say)
             self._before = self._deployment.look()
             self._phase_ended()
@@ -145,7 +147,7 @@ class Acceptance:
 
     def _flush(self, question: Question, trouble: str) -> None:
         if self._is_busy():
-            raise CanaryError(trouble or "the server is busy")
+            raise CanaryError(trouble or BUSY)
         try:
             self._target.ask(question, new_probe())
             self._flushes += 1
@@ -159,9 +161,13 @@ class Acceptance:
             return
         self._runs = Runs()
         for number in range(self._plan.pairs):
-            if time.monotonic() > self._until:
-                raise CanaryError("the time is up: give more --minutes")
-            rates = one_pair(ours, bare, self._plan.compared(number), bare_first=number % 2 == 0)
+            rates = one_pair(
+                ours,
+                bare,
+                self._plan.compared(number),
+                bare_first=number % 2 == 0,
+                before_each=self._go_on,
+            )
             self._runs = self._runs.and_one(*rates)
             self._say(
                 f"pair of runs {number + 1} of {self._plan.pairs}:"
@@ -173,8 +179,19 @@ class Acceptance:
             names = wanted(list((self._after or self._deployment.decode).values()))
             self._stored = prometheus.ask(self._deployment.prometheus, names)
 
+    def _go_on(self) -> None:
+        """See whether more may be sent.
+
+        Raises:
+            CanaryError: It may not.
+        """
+        if time.monotonic() > self._until:
+            raise CanaryError("the time is up: give more --minutes, or --quick")
+        if self._is_busy():
+            raise CanaryError(BUSY)
+
     def _is_busy(self) -> bool:
-        return waiting(self._http, self._target.metrics_pages) > self._max_waiting
+        return waiting(self._http, self._deployment.metrics_pages) > self._max_waiting
 
 
 def _are_all_there(facts: Facts) -> bool:

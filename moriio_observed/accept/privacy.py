@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 _SAID = re.compile(
-    r"(HTTP \d{3}|answers no JSON object|has no choices\[0\]\.text|else than a JSON object): .*",
+    r"(HTTP \d{3}|answers no JSON object|has no choices\[0\]\.text|else than a JSON object"
+    r"|does not answer a query|illegal \w+ line|text format|does not serve the model)(?:: | ).*",
     re.DOTALL,
 )
-"""Behind these stands what a server has answered."""
+"""Behind these stands what a server has answered, or the path of a model."""
 _ADDRESS = re.compile(r"https?://[^\s'\")]+|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.]*\d)")
 
 
@@ -45,7 +46,8 @@ class Privacy:
         if self._hosts:
             return text
         for form, name in self._names:
-            text = re.sub(rf"(?<![\w.-]){re.escape(form)}(?![\w-]|\.\w)", f"<{name}>", text)
+            alone = rf"(?<![\w.-]){re.escape(form)}(?![\w-]|\.\w)"
+            text = re.sub(alone, f"<{name}>", text, flags=re.IGNORECASE)
         return _ADDRESS.sub("<address>", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import Counter
@@ -127,6 +128,8 @@ def write(report: Mapping[str, Any], path: Path) -> None:
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(file)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             raise CanaryError(f"--report {shown(str(file))} cannot be written: {error}") from None
 
 

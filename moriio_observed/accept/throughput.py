@@ -29,9 +29,21 @@ class Runs:
 
 
 def one_pair(
-    ours: Pair, bare: Pair, questions: Sequence[Question], *, bare_first: bool
+    ours: Pair,
+    bare: Pair,
+    questions: Sequence[Question],
+    *,
+    bare_first: bool,
+    before_each: Callable[[], None],
 ) -> tuple[float, float]:
     """Have both decode the same prompts, one after the other.
+
+    Args:
+        ours: The prefill engine with ours.
+        bare: The same one with the bare decode engine.
+        questions: The prompts.
+        bare_first: Which of them begins.
+        before_each: Raises where no more may be sent.
 
     Returns:
         The tokens per second of ours and of the bare one.
@@ -39,8 +51,10 @@ def one_pair(
     Raises:
         NoAnswerError: A request was not answered.
     """
-    sides = (bare, ours) if bare_first else (ours, bare)
-    rates = {side: decode_rate(side, questions) for side in sides}
+    rates = {}
+    for side in (bare, ours) if bare_first else (ours, bare):
+        before_each()
+        rates[side] = decode_rate(side, questions)
     return rates[ours], rates[bare]
 
 

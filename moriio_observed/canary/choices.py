@@ -117,6 +117,7 @@ def _engine(url: str, address: str | None, side: str) -> Engine:
         address = f"host:{host},handshake:{HANDSHAKE_PORT},notify:{NOTIFY_PORT}"
     if not _ADDRESS.fullmatch(address):
         raise CanaryError(
-            f"--{side}-address = {shown(address)}: must be host:HOST,handshake:PORT,notify:PORT"
+            f"--{side}-address = {shown(address)}: must be host:HOST,handshake:PORT,notify:PORT, in"
+            " ASCII"
         )
     return Engine(checked, address)

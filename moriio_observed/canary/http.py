@@ -89,7 +89,8 @@ class Http:
         Raises:
             BusyError: The server refused it with 429 or 503.
             WrongModelError: The server does not serve the model.
-            NoAnswerError: The server does not answer, or with an error, or with something else.
+            NoAnswerError: The server does not answer, or with an error, or with something else, or
+                cannot be sent the request.
         """
         page = f"{url}/v1/completions"
         headers = {"X-Request-Id": request_id}
@@ -97,6 +98,8 @@ class Http:
             response = self._ask("POST", page, self._timeout_s, json=body, headers=headers)
         except _FAILURES as error:
             raise NoAnswerError(f"{url} does not answer: {_reason(error)}") from None
+        except ValueError as error:  # no JSON or no header: what a prefill engine returned, a name
+            raise NoAnswerError(f"{url} cannot be sent the request: {error}") from None
         if response.status in ENOUGH_TO_DO:
             raise BusyError(f"{url} is busy: HTTP {response.status}{_said(response)}")
         if response.status == httpx.codes.NOT_FOUND and "model" in response.text:

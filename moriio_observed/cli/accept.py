@@ -22,6 +22,8 @@ from moriio_observed.config import shown
 from moriio_observed.doctor.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from moriio_observed.accept.deployment import Deployment
     from moriio_observed.accept.plan import Plan
     from moriio_observed.accept.report import Report
@@ -149,52 +151,92 @@ def run(arguments: argparse.Namespace) -> int:
         return BAD_INPUT
 
 
+class _Kept:
+    """The report in its file, from before the first request on; without a file nothing.
+
+    Args:
+        path: The file; None: none.
+        known: Gives the report as far as it is known.
+    """
+
+    def __init__(self, path: Path | None, known: Callable[[], Report]) -> None:
+        self._path = path
+        self._known = known
+
+    def save(self) -> None:
+        """Write what is known.
+
+        Raises:
+            CanaryError: It cannot be written.
+        """
+        from moriio_observed.accept import report
+
+        if self._path is not None:
+            report.write(self._known().as_dict(), self._path)
+
+    def try_to_save(self) -> None:
+        """The same, while there is more to come: that it cannot be written is only said."""
+        try:
+            self.save()
+        except CanaryError as error:
+            _say(str(error))
+
+    def say(self, what: str) -> None:
+        """Say where it is."""
+        if self._path is not None:
+            _say(f"{what}: {self._path}, {self._path.with_suffix('.md')}")
+
+
 def _accept(arguments: argparse.Namespace, http: Http) -> int:
-    from moriio_observed.accept import report
     from moriio_observed.accept.gather import Acceptance
     from moriio_observed.accept.privacy import Privacy
+    from moriio_observed.accept.report import Report
 
-    path: Path | None = arguments.report
-    if path is not None and report.markdown_path(path) == path:
-        raise InputError(f"--report = {shown(str(path))}: must be a file for JSON: accept.json")
+    path = _report_path(arguments)
     deployment = _deployment(arguments, http)
     plan = _plan(arguments, deployment)
     key = os.environ.get(API_KEY)
     privacy = Privacy(deployment.names, hosts=arguments.with_hosts, key=key)
 
     def known() -> Report:
-        return report.Report(acceptance.facts, plan, privacy, arguments.hardware)
+        return Report(acceptance.facts, plan, privacy, arguments.hardware)
 
-    def save() -> None:
-        if path is not None:
-            report.write(known().as_dict(), path)
-
+    kept = _Kept(path, known)
     acceptance = Acceptance(
         deployment,
         plan,
         http,
         max_waiting=arguments.max_waiting,
         say=_say,
-        phase_ended=save,
+        phase_ended=kept.try_to_save,
     )
     for line in plan.say():
         _say(line)
     # Rather now than after all that: can it be written?
-    save()
+    kept.save()
     try:
         acceptance.run()
     except BaseException:
         acceptance.stop("interrupted")
-        save()
-        if path is not None:
-            _say(f"what is known so far: {path}")
+        kept.try_to_save()
+        kept.say("what is known so far")
         raise
-    save()
     found = known()
+    # First: a disk that is full by now must not take the verdicts along.
     _tell(found, arguments)
+    kept.save()
+    kept.say("the report")
     if found.facts.ended:
         _say(f"moriio-observed accept: not complete: {found.facts.ended}")
     return found.exit_status
+
+
+def _report_path(arguments: argparse.Namespace) -> Path | None:
+    path: Path | None = arguments.report
+    # Its Markdown stands beside it.
+    if path is not None and (not path.name or path.is_dir() or path.suffix == ".md"):
+        raise InputError(f"--report = {shown(str(path))}: must be a file for JSON: accept.json")
+    return path
 
 
 def _deployment(arguments: argparse.Namespace, http: Http) -> Deployment:
@@ -250,8 +292,6 @@ def _tell(known: Report, arguments: argparse.Namespace) -> None:
     console = Console(highlight=False)
     for line in report.lines(found):
         console.print(line)
-    if arguments.report is not None:
-        console.print(f"The report: {arguments.report}, {report.markdown_path(arguments.report)}")
 
 
 def _say(line: str) -> None:

@@ -148,6 +148,8 @@ def page(server: Address, path: str, timeout_s: float) -> str:
             raise Unreachable(f"{where} answers HTTP {error.code}{_said(error)}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
+        if type(error) is http.client.BadStatusLine:  # its text is the server's
+            reason = "what it says is not HTTP"
         raise Unreachable(f"{where} does not answer: {reason}") from None
     return content.decode(errors="replace")
 

@@ -242,7 +242,7 @@ def test_installing_beside_vllm_changes_none_of_its_versions(wheel: Path, tmp_pa
         link(metadata_of(name), python)
         with constraints.open("a") as file:
             file.write(f"{name}=={importlib.metadata.version(name)}\n")
-    extras = f"{wheel}[canary,alerts,dashboards]"
+    extras = f"{wheel}[accept,alerts,canary,dashboards]"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
     how = ("install", "--dry-run", "--quiet", "--report", "-", "--constraint", constraints)
     done = run(*pip, *how, extras, cwd=tmp_path)

@@ -30,7 +30,8 @@ def visible(facts: Facts) -> Ruling:
         return refuted(
             f"{plural(_wrong(facts), 'answer')} wrong, though every read was seen landed before"
             " attention: what mori reports as landed was not visible to the GPU, or came from the"
-            " wrong place. This is the most important finding that this command can make",
+            f" wrong place{_or_the_model(facts)}. This is the most important finding that this"
+            " command can make",
             *numbers,
         )
     if (doubt := _doubt(facts)) is not None:
@@ -88,6 +89,16 @@ def certain(facts: Facts) -> Ruling:
             *numbers,
         )
     return proven("as many answers were wrong as requests were exposed for certain", *numbers)
+
+
+def _or_the_model(facts: Facts) -> str:
+    """What else may be the reason, where answers are compared token by token."""
+    if facts.mode is Mode.DEGENERATION:
+        return ""
+    return (
+        "; or greedy answers of this model depend on what runs beside them: run again with"
+        " --mode degeneration to tell"
+    )
 
 
 def _wrong(facts: Facts) -> int:

@@ -51,6 +51,13 @@ CASES: dict[str, list[tuple[str, Facts, Verdict, str]]] = {
     "visible": [
         ("all right", facts(), PROVEN, "21 waits"),
         ("wrong and not told", facts(probes=probes(2)), REFUTED, "the most important finding"),
+        ("or the model", facts(probes=probes(2)), REFUTED, "or greedy answers of this model"),
+        (
+            "swapped",
+            facts(probes=probes(2, result=Result.SWAPPED), mode=Mode.DEGENERATION),
+            REFUTED,
+            "from the wrong place. This",
+        ),
         ("wrong and told", facts({EXPOSED: 2}, probes=probes(2)), OPEN, "told"),
         ("wrong and not read", facts({one("requests_total"): 3}, probes=probes(2)), OPEN, "read"),
         (

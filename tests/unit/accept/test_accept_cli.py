@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,7 +101,7 @@ def test_a_healthy_pair_is_proven_and_what_was_not_tried_is_left_open(
     assert "nothing more is sent after 5 minutes" in err
     assert out.index("NOT PROVEN HERE  certain") < out.index("PROVEN  visible")
     assert "0 refuted, 5 not proven here, 11 proven" in out
-    assert "accept.md" in out
+    assert "accept.md" in err
 
 
 def test_wrong_answers_that_no_counter_tells_of_are_refuted_first_of_all(
@@ -168,6 +169,15 @@ def test_bare_moriio_is_compared_in_turns(
     assert "then 10 times 16 requests at once to each" in capsys.readouterr().err
 
 
+def test_an_engine_with_our_connector_is_no_bare_one(
+    engines: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(metrics=decoding()) as other:
+        assert engines.run(f"--bare-decode={other.url}") == 2
+    assert "--bare-decode: runs our connector as well" in capsys.readouterr().err
+    assert engines.prefill.asked == other.asked == []
+
+
 class TestWhatLeavesTheHouse:
     def written(self, engines: Fleet, folder: Path, *more: str) -> str:
         path = folder / "accept.json"
@@ -203,8 +213,11 @@ class TestWhatLeavesTheHouse:
             place = "--model=/home-of/somebody/llama"
             path = tmp_path / "accept.json"
             assert engines.run(f"--report={path}", place) == 2
-            report = json.loads(path.read_text())
-        assert report["model"] == "llama"
+            text = path.read_text() + path.with_suffix(".md").read_text()
+        assert json.loads(path.read_text())["model"] == "llama"
+        # Not where the server says that it has no such model, either.
+        assert "does not serve the model" in text
+        assert "home-of" not in text
 
 
 class TestWhatEndsEarly:
@@ -255,7 +268,44 @@ class TestWhatEndsEarly:
         status, report = engines.report(tmp_path / "accept.json")
         assert status == 2
         assert "the server is busy" in report["ended"]
-        assert engines.decode.asked == []
+        assert engines.prefill.asked == engines.decode.asked == []
+
+    def test_a_bare_engine_that_is_busy_is_spared(self, engines: Fleet, tmp_path: Path) -> None:
+        with serving(waiting=9) as bare:
+            where = f"--bare-decode={bare.url}"
+            status, report = engines.report(tmp_path / "accept.json", where)
+        assert (status, bare.asked) == (2, [])
+        assert "the server is busy" in report["ended"]
+
+    def test_the_second_of_two_runs_is_not_sent_to_engines_that_are_busy_by_then(
+        self, engines: Fleet, tmp_path: Path
+    ) -> None:
+        def crowding(prompt: str) -> list[int]:
+            engines.decode.waiting = 9
+            return right(prompt)
+
+        with serving(answer=crowding) as bare:
+            where = f"--bare-decode={bare.url}"
+            status, report = engines.report(tmp_path / "accept.json", where)
+        assert (status, len(bare.asked)) == (2, 16)
+        assert 128 not in {body["max_tokens"] for body in engines.decode.asked}
+        assert "the server is busy" in report["ended"]
+
+    def test_a_report_that_cannot_be_written_any_more_takes_no_verdict_along(
+        self, engines: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = tmp_path / "full"
+        folder.mkdir()
+
+        def vanishing(prompt: str) -> list[int]:
+            shutil.rmtree(folder, ignore_errors=True)
+            return right(prompt)
+
+        engines.decode.answer = vanishing
+        assert engines.run(f"--report={folder / 'accept.json'}") == 2
+        out, err = capsys.readouterr()
+        assert "PROVEN  visible" in out
+        assert "cannot be written" in err.splitlines()[-1]
 
 
 class TestNumbersThatComeLate:
@@ -303,11 +353,17 @@ class TestNumbersThatComeLate:
         (["--url={0}", "--engine={1}"], "nobody answers alone"),
         (["--url={0}", "--engine={1}", "--bare-decode={1}"], "needs --prefill and --decode"),
         (["--prefill={0}", "--decode={1}", "--bare-decode={1}"], "is the same engine as --decode"),
+        (["--prefill={0}", "--decode={1}", "--bare-decode={0}"], "is the same engine as --prefill"),
+        (["--prefill={0}", "--decode={1}", "--bare-decode=http://127.0.0.1:9"], "does not answer"),
         (["--prefill={0}", "--decode={1}", "--bare-decode-address=x"], "needs --bare-decode"),
         (["--prefill={0}", "--decode={1}", "--decode-address=x"], "must be host:HOST"),
         (["--prefill={0}", "--decode={1}", "--engine={1}"], "--engine belongs to --url"),
         (["--prefill={0}", "--decode={1}", "--prometheus=x"], "--prometheus = 'x'"),
         (["--prefill={0}", "--decode={1}", "--report=r.md"], "must be a file for JSON"),
+        (["--prefill={0}", "--decode={1}", "--report="], "must be a file for JSON"),
+        (["--prefill={0}", "--decode={1}", "--report=/"], "must be a file for JSON"),
+        (["--prefill={1}", "--decode={0}"], "--prefill: is a decode engine"),
+        (["--prefill={0}", "--decode={1}", "--reference={1}"], "--reference: is a decode engine"),
         (["--prefill={0}", "--decode={1}", "--report=none/r.json"], "cannot be written"),
         (["--prefill={0}", "--decode={1}", "--words=none"], "--words 'none' cannot be read"),
         (["--prefill={0}", "--decode=http://127.0.0.1:9"], "does not answer"),
@@ -330,9 +386,23 @@ def test_bad_input_is_one_clear_error_and_nothing_is_sent(
     assert engines.prefill.asked == engines.decode.asked == []
 
 
+def test_where_the_markdown_cannot_stand_nothing_is_sent_or_left_half_written(
+    engines: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "accept.md").mkdir()
+    assert engines.run(f"--report={tmp_path / 'accept.json'}") == 2
+    assert "accept.md' cannot be written" in capsys.readouterr().err.splitlines()[-1]
+    assert engines.prefill.asked == []
+    assert {path.name for path in tmp_path.iterdir()} == {"accept.json", "accept.md"}
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--minutes=0", "minutes above 0"), ("--concurrency=0", "from 1 to 256"), ("--mode=x", "choose")],
+    [
+        ("--minutes=0", "minutes above 0"),
+        ("--concurrency=0", "from 1 to 256"),
+        ("--mode=x", "choose"),
+    ],
 )
 def test_a_value_that_cannot_be_names_the_option(
     option: str, said: str, capsys: pytest.CaptureFixture[str]

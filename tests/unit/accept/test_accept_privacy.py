@@ -32,6 +32,14 @@ NAMES = {
         ("mori 1.2.4, vLLM 0.32.0.dev3", "mori 1.2.4, vLLM 0.32.0.dev3"),
         ("bearer sesame refused", "bearer <key> refused"),
         ("p answers HTTP 500: prompt 'acid anchor'", "p answers HTTP 500"),
+        ("P1.Corp.Example refused", "<prefill> refused"),
+        ("p does not answer a query: acid", "p does not answer a query"),
+        ("p does not serve the model '/of/mine': {'error': 'acid'}", "p does not serve the model"),
+        (
+            "d does not answer: illegal status line: b'acid'",
+            "d does not answer: illegal status line",
+        ),
+        ("d is not in Prometheus' text format: 'acid'", "d is not in Prometheus' text format"),
     ],
 )
 def test_a_text_without_what_is_private(text: str, left: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import threading
 
@@ -86,6 +88,24 @@ def test_another_error_is_told_with_what_the_server_says(http: Http, server: Mod
 def test_a_model_that_is_not_served_is_named(http: Http, server: ModelServer) -> None:
     with pytest.raises(WrongModelError, match="does not serve the model 'other'"):
         single(http, server).ask(Question("other", "a prompt", 4), PROBE)
+
+
+def test_a_request_that_cannot_be_sent_is_told(http: Http, server: ModelServer) -> None:
+    # As the command line of a terminal that is not UTF-8 has it.
+    with pytest.raises(NoAnswerError, match="cannot be sent the request"):
+        single(http, server).ask(Question("m\udcff", "a prompt", 4), PROBE)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("value", [math.nan, "\ud800"])
+def test_what_a_prefill_engine_returns_and_cannot_be_sent_on_is_told(
+    http: Http, server: ModelServer, value: object
+) -> None:
+    returned = {"choices": [], "kv_transfer_params": {"remote_engine_id": value}}
+    said = f"{server.url} cannot be sent the request"
+    with serving(page=json.dumps(returned)) as prefill, pytest.raises(NoAnswerError, match=said):
+        pair(http, prefill, server).ask(QUESTION, PROBE)
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("page", ["<html>", "[]", "[" * 100_000, '{"choices": 1}'])

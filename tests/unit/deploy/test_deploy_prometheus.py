@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.tools import needs
-from tests.unit.deploy.manifests import DEPLOY, KUBERNETES, examples
+from tests.unit.deploy.manifests import DEPLOY, KUBERNETES, ROOT, examples
 
 CONFIGURATION = DEPLOY / "prometheus" / "prometheus.yml"
 SLOWEST_SCRAPE_S = 30
@@ -55,3 +56,10 @@ def test_every_way_to_scrape_is_as_frequent_as_the_alerts_want() -> None:
     }
     assert intervals == {"15s"}
     assert int(bare.removesuffix("s")) <= SLOWEST_SCRAPE_S
+
+
+@pytest.mark.parametrize("page", [DEPLOY / "README.md", ROOT / "alerts" / "README.md"])
+def test_values_for_several_clusters_tell_engines_fleets_and_canaries_apart(page: Path) -> None:
+    ours = yaml.safe_load((ROOT / "alerts" / "values.yaml").read_text())["labels"]
+    [example] = [each["labels"] for each in examples(page) if "labels" in each]
+    assert example == {name: f"cluster, {labels}" for name, labels in ours.items()}

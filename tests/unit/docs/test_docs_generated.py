@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import BENCHMARKS
 from moriio_observed.accept.claims import CLAIMS
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.rules import alerts_of, render_groups
@@ -72,6 +73,11 @@ def test_every_claim_has_its_row_and_says_whether_it_needs_hardware() -> None:
     text = page("accept.md")
     for claim in CLAIMS:
         assert f"\n| `{claim.name}` | {'yes ' if claim.needs_hardware else ''}|" in text, claim.name
+
+
+def test_every_benchmark_says_how_it_measures() -> None:
+    text = (ROOT / "benchmarks" / "performance.in.md").read_text()
+    assert [name for name in BENCHMARKS if f"`benchmarks/{name}.py`" not in text] == []
 
 
 def test_every_command_has_its_row() -> None:

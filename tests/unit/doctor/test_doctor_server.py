@@ -17,7 +17,7 @@ from moriio_observed.doctor.read import Address
 from moriio_observed.telemetry.catalog import CATALOG
 from tests import monitoring
 from tests.tools import needs
-from tests.unit.doctor.patients import ROOT, config, engine, only, serving
+from tests.unit.doctor.patients import ROOT, Quiet, answering, config, engine, only, serving
 
 LABELS = 'engine="0",model_name="m"'
 INFO = (
@@ -84,6 +84,17 @@ def test_a_server_that_does_not_answer_is_a_finding() -> None:
     assert names(list(of_server.check(server.ask(Address(url)), []))) == {"server-silent"}
     with serving() as url:
         assert "HTTP 404" in server.ask(Address(url)).trouble
+
+
+def test_a_server_that_speaks_no_http_is_told_without_what_it_says() -> None:
+    class Handler(Quiet):
+        def do_GET(self) -> None:  # noqa: N802  (its name in http.server)
+            self.wfile.write(b"220 mail.example ready\r\n")
+
+    with answering(Handler) as url:
+        assert server.ask(Address(url)).trouble == (
+            f"{url}/metrics does not answer: what it says is not HTTP"
+        )
 
 
 @pytest.mark.parametrize("text", ["<html>{}</html>", f"moriio_steps_total {'9' * 400}\n"])
