@@ -96,10 +96,10 @@ class Http:
         headers = {"X-Request-Id": request_id}
         try:
             response = self._ask("POST", page, self._timeout_s, json=body, headers=headers)
-        except _FAILURES as error:
-            raise NoAnswerError(f"{url} does not answer: {_reason(error)}") from None
         except ValueError as error:  # no JSON or no header: what a prefill engine returned, a name
             raise NoAnswerError(f"{url} cannot be sent the request: {error}") from None
+        except _FAILURES as error:
+            raise NoAnswerError(f"{url} does not answer: {_reason(error)}") from None
         if response.status in ENOUGH_TO_DO:
             raise BusyError(f"{url} is busy: HTTP {response.status}{_said(response)}")
         if response.status == httpx.codes.NOT_FOUND and "model" in response.text:
