@@ -126,7 +126,7 @@ def test_a_page_of_any_size_is_none(http: Http) -> None:
 
 @pytest.mark.parametrize("host", ["a..example", f"{'a' * 64}.example"])
 def test_a_host_that_cannot_be_one_is_told(http: Http, host: str) -> None:
-    with pytest.raises(NoAnswerError, match=f"http://{host} does not answer: "):
+    with pytest.raises(NoAnswerError, match=f"http://{host} cannot be sent the request: "):
         http.complete(f"http://{host}", {"model": "m"}, "id")
     assert http.page(f"http://{host}") is None
 
