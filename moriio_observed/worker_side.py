@@ -94,6 +94,8 @@ class WorkerSide(upstream.MoRIIOConnector):
             observer.begin_idle_step(notes, upstream.bound_mode(notes))
         except Exception as error:  # noqa: BLE001  (whatever it is, serving goes on)
             self._step_back("between", hooks, observer, error)
+            # The guard must still be told of what is to be read.
+            return False
         return True
 
     def _announce(self, metadata: Any) -> None:

@@ -51,6 +51,7 @@ class Hooks:
         after_forward: Whether loads are being started after the forward has ended. What upstream
             waits for then is left to it.
         watch: The observer; None where nothing is read.
+        cleans_up_nothing: Whether cleaning up does nothing while no transfer is tracked.
     """
 
     def __init__(self, worker: Any, seams: Seams, aggregate: Aggregate) -> None:
@@ -65,6 +66,7 @@ class Hooks:
         self.news = False
         self.after_forward = False
         self.watch: ReadObserver | None = None
+        self.cleans_up_nothing = seams.cleans_up_transfers_only(worker)
         self._aggregate = aggregate
         self._posting: Posting | None = None
         self._guard: Guard | None = None

@@ -39,7 +39,9 @@ class ObservedWorker(ObservedProducer):
         if watch is not None and watch.idle and not self._recving_transfers:
             hooks.tell(watch.end_idle_step)
             # Upstream's would go through the transfers, and there is none.
-            return set()
+            if hooks.cleans_up_nothing:
+                return set()
+            return super()._pop_done_transfers(*args, **kwargs)  # type: ignore[misc]
         before = hooks.before_clean_up()
         try:
             return super()._pop_done_transfers(*args, **kwargs)  # type: ignore[misc]

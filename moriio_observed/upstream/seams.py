@@ -22,10 +22,11 @@ from moriio_observed.upstream.shapes import Shape
 STEP_WAIT = "_await_reads_issued_this_step"
 LAYER_WAIT = "wait_for_layer_load"
 SAVE = "save_kv_layer"
+CLEAN_UP = "_pop_done_transfers"
 
 WORKER_SEAMS = {
     "_read_blocks": Shape(reads=("request_id", "dst_engine_id"), passes_on=True),
-    "_pop_done_transfers": Shape(passes_on=True),
+    CLEAN_UP: Shape(passes_on=True),
     "_moriio_handshake": Shape(passes_on=True),
 }
 WRAPPER_SEAMS = {
@@ -92,6 +93,19 @@ _SAVES = frozenset(
     }
 )
 """All that saving a layer uses, in the releases we know: on a decode engine it only asks that."""
+
+_CLEANS_UP = frozenset(
+    {
+        *("_recving_transfers", "_recving_transfers_start", "_recving_transfers_callback_addr"),
+        *("_recving_local_blocks", "_record_failed_recv", "moriio_config", "recv_abort_timeout"),
+        *("moriio_wrapper", "lock", "poll_transfer_batch", "TransferBatchState", "DONE", "FAILED"),
+        *("Succeeded", "Failed", "Message", "Code", "send_notify", "_send_read_release"),
+        *("world_size", "os", "environ", "time", "monotonic", "logger", "error", "exception"),
+        *("set", "list", "int", "all", "next", "get", "items", "values", "add", "append", "pop"),
+        "Exception",
+    }
+)
+"""All that cleaning up uses, in the releases we know: it only goes through the transfers."""
 
 _PRODUCER_HOOKS = ("moriio_handshake", "send_notify", "handle_release_message")
 
@@ -214,8 +228,12 @@ class Seams:
     @staticmethod
     def saves_nothing(worker: Any) -> bool:
         """Whether upstream's worker is one whose layers' KV is never saved: it only reads."""
-        asks = mentions.by_method(MoRIIOConnector, SAVE)
-        return reads(worker) and bool(asks) and asks <= _SAVES
+        return reads(worker) and _only_uses(MoRIIOConnector, SAVE, _SAVES)
+
+    @staticmethod
+    def cleans_up_transfers_only(worker: Any) -> bool:
+        """Whether cleaning up does nothing while upstream's worker, not hooked yet, tracks none."""
+        return _only_uses(type(worker), CLEAN_UP, _CLEANS_UP)
 
     @property
     def producer_hooks(self) -> dict[str, bool]:
@@ -255,13 +273,26 @@ def _more_than_waits(owner: Any, name: str) -> str:
     method = getattr(owner, name, None)
     if method is None:
         return ""
+    if fault := _not_upstreams(method):
+        return fault
+    more = sorted(mentions.by_method(owner, name) - _WAITS)
+    return f"does more than wait ({', '.join(more)})" if more else ""
+
+
+def _only_uses(owner: Any, name: str, known: frozenset[str]) -> bool:
+    """Whether a method that ours may leave out is upstream's own and uses nothing but this."""
+    used = mentions.by_method(owner, name)
+    return bool(used) and used <= known and not _not_upstreams(getattr(owner, name))
+
+
+def _not_upstreams(method: Any) -> str:
+    """Why the code of a method is not all that it does, or not upstream's; empty if it is."""
     if hasattr(method, "__wrapped__"):
         return "is wrapped in something"
     package = f"{moriio_connector.__package__}."
     if not str(getattr(method, "__module__", "")).startswith(package):
         return f"is not vLLM's but of {getattr(method, '__module__', 'another module')}"
-    more = sorted(mentions.by_method(owner, name) - _WAITS)
-    return f"does more than wait ({', '.join(more)})" if more else ""
+    return ""
 
 
 def _unhookable(side: Any, names: Iterable[str]) -> list[str]:

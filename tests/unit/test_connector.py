@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -416,6 +417,22 @@ def test_a_layer_is_saved_as_upstream_saves_it_where_saving_has_become_something
     save_kv_layer.__module__ = moriio_connector.__name__
     monkeypatch.setattr(moriio_connector.MoRIIOConnector, "save_kv_layer", save_kv_layer)
     assert not upstream.Seams.saves_nothing(Decode(monkeypatch).worker)
+
+
+def test_a_layer_is_saved_as_somebody_elses_wrapper_saves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved = []
+    upstreams = moriio_connector.MoRIIOConnector.save_kv_layer
+
+    @functools.wraps(upstreams)
+    def save_kv_layer(self: Any, layer_name: str, *args: Any, **kwargs: Any) -> None:
+        saved.append(layer_name)
+        upstreams(self, layer_name, *args, **kwargs)
+
+    monkeypatch.setattr(moriio_connector.MoRIIOConnector, "save_kv_layer", save_kv_layer)
+    Decode(monkeypatch).connector.save_kv_layer(LAYERS[0], None, None)
+    assert saved == LAYERS[:1]
 
 
 def test_a_producer_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from moriio_observed import upstream
 from moriio_observed.observer import ReadObserver
 from tests.unit.fakes import FakeStatus
-from tests.unit.scripted import Decode, Session, layer_names
+from tests.unit.scripted import Decode, ScriptedWorker, Session, layer_names
 
 LAYERS = 2
 OFF = {"barrier": "off", "allow_unsafe": True}
@@ -137,6 +138,43 @@ def test_where_reads_are_waited_for(steps: list[Step]) -> None:
 def test_with_a_guard(steps: list[Step]) -> None:
     guard = {"guard": "recompute"}
     assert played(steps, guard, cut_short=True) == played(steps, guard, cut_short=False)
+
+
+@pytest.mark.parametrize("by", ["a later vLLM", "a wrapper"])
+def test_a_clean_up_that_may_do_more_runs_in_a_step_at_rest_too(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    swept = []
+    known = ScriptedWorker._pop_done_transfers
+
+    @functools.wraps(known)
+    def sweeping(self: Any) -> set[str]:
+        swept.append(dict(self._recving_transfers))
+        return known(self)
+
+    if by == "a later vLLM":
+        del sweeping.__wrapped__
+    monkeypatch.setattr(ScriptedWorker, "_pop_done_transfers", sweeping)
+    decode = Decode(monkeypatch, {}, layers=LAYERS)
+    for _ in range(3):
+        decode.step("r", loads_first=False, layers=layer_names(LAYERS))
+    assert swept == [{}] * 3
+    assert decode.counted("steps_total") == {"steps_total|NONE|false": 3}
+
+
+def test_an_error_of_the_short_cut_hides_no_request_from_a_guard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("a bug")
+
+    decode = Decode(monkeypatch, {"guard": "recompute"}, layers=LAYERS)
+    decode.worker.session = Ending()
+    decode.step("other", loads_first=False, layers=layer_names(LAYERS))
+    assert decode.connector._observer.idle
+    monkeypatch.setattr(upstream, "quiet_notes", broken)
+    decode.step("other", reading=["r"], loads_first=False, layers=layer_names(LAYERS))
+    assert decode.connector._turn.arrived == {"r"}
 
 
 def test_the_short_cut_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

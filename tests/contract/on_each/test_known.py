@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from moriio_observed import loopback
 
 loopback.activate({"MORIIO_OBSERVED_LOOPBACK": "auto"})
 
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.barrier import Era  # noqa: E402
+from tests.unit.scripted import Decode  # noqa: E402
 
 ERAS = {
     ("0.28", "0.29", "0.30"): Era.LAYER,
@@ -20,6 +23,12 @@ def test_every_hook_can_be_installed() -> None:
     seams = upstream.Seams.detect()
     assert seams.missing == ()
     assert all(seams.hooks.values())
+
+
+def test_what_ours_leaves_out_of_a_step_does_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = Decode(monkeypatch).connector
+    assert connector._hooks.cleans_up_nothing
+    assert not connector._saves
 
 
 def test_its_barrier_is_the_one_the_design_names() -> None:
