@@ -11,9 +11,10 @@ import pytest
 from moriio_observed.alerting.folder import Folder
 from moriio_observed.alerting.queries import Queries
 from moriio_observed.alerting.rules import render_groups, rules_of
-from moriio_observed.demo.metrics import Scrape, scrape
+from moriio_observed.demo.metrics import Scrape, parse, scrape
 from moriio_observed.demo.pair import Pair
 from moriio_observed.demo.workload import prompts
+from tests.canary.page import fresh_page
 from tests.monitoring import eventually
 
 GetPair = Callable[..., Pair]
@@ -32,12 +33,13 @@ def queries() -> Queries:
     return Queries(TARGET, {rule["record"]: rule["expr"] for rule in rules if "record" in rule})
 
 
-def test_every_metric_and_label_in_a_rule_is_on_a_real_pairs_pages(
+def test_every_metric_and_label_in_a_rule_is_on_a_real_pairs_pages_or_a_canarys(
     pair: GetPair, queries: Queries
 ) -> None:
     running = pair()
     running.client.ask(prompts(31, 2))
-    pages = [scrape(server.ports.url) for server in (running.prefill, running.decode)]
+    engines = [scrape(server.ports.url) for server in (running.prefill, running.decode)]
+    pages = [*engines, parse(fresh_page())]
     exposed = {
         (name, frozenset(label for label, _ in labels))
         for page in pages

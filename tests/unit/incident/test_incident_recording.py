@@ -14,6 +14,7 @@ from moriio_observed.dashboarding.promql import ALERTS, selectors
 from moriio_observed.dashboarding.queries import interpolate
 from moriio_observed.dashboarding.rules.parts import expressions
 from moriio_observed.demo.metrics import parse
+from tests.canary.page import fresh_page
 from tests.incident.recording import FOLDER, HEALTHY, INCIDENT, RIGHT, WRONG, load
 
 ROOT = Path(__file__).parents[3]
@@ -82,10 +83,10 @@ def asked_for() -> set[str]:
     return names - recorded - {ALERTS}
 
 
-def test_every_metric_and_label_of_rules_and_panels_is_on_the_recorded_pages() -> None:
+def test_every_metric_and_label_of_rules_and_panels_is_on_the_recorded_pages_or_a_canarys() -> None:
     exposed = {
         (name, frozenset(label for label, _ in labels))
-        for page in load(INCIDENT).pages.values()
+        for page in (*load(INCIDENT).pages.values(), fresh_page())
         for name, labels in parse(page).samples
     }
     queries = Queries(TARGET, {})
