@@ -88,7 +88,8 @@ def test_another_prompts_kv_is_swapped_where_no_counter_sees_anything(
     alike = recorded(http, running.client, ALIKE)
     said = observe(running)
     done = prober(http, running.client, alike, stale(http, running.client)).round()
-    # The first probe has none before it. What the others read may have been used anew by then.
+    # The first probe has none before it. Of the others one or two are wrong in another way than by
+    # the other's whole answer, also when they are asked one at a time.
     first, *others = [probe.result for probe in done.probes]
     assert first is Result.MATCH
     assert set(others) <= {Result.SWAPPED, Result.DIVERGED}
