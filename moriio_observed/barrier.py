@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from moriio_observed.reads import Read, ReadLedger
 
-__all__ = ["Era", "Outcome", "Placement", "Waiter", "place"]
+__all__ = ["Era", "Outcome", "Placement", "Wait", "Waiter", "place"]
 
 SLICE_S = 1.0
 """Longest uninterrupted wait inside mori, seconds: a signal to the process is seen this soon."""
@@ -122,6 +122,11 @@ class Outcome(NamedTuple):
     def timed_out(self) -> bool:
         """Whether the deadline passed with reads in flight."""
         return self.in_flight > 0
+
+
+Wait = tuple[str, list[Read], Outcome, float]
+"""A barrier call that has ended: its site (``layer`` or ``step``), the reads it covered, how it
+ended, and when."""
 
 
 class Waiter:

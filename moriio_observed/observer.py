@@ -20,10 +20,11 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from moriio_observed.barrier import Era, Outcome, Placement, Waiter
+from moriio_observed.barrier import Era, Outcome, Placement, Wait, Waiter
 from moriio_observed.log import get_logger
 from moriio_observed.reads import (
     Exposure,
@@ -49,9 +50,6 @@ FULL = "FULL"
 
 SHORT_WAIT_S = 0.01
 """A wait that ends well in less time is counted after the forward: that is waiting to go on."""
-
-_Wait = tuple[str, list[Read], Outcome, float]
-"""The site of a wait, the reads it covered, how it ended, and when."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -178,7 +176,7 @@ class ReadObserver:
         self._distrusted: set[str] = set()
         self._step: _Step | None = None
         self._unrecorded: _Step | None = None
-        self._uncounted: list[_Wait] = []
+        self._uncounted: list[Wait] = []
         self._closing: list[Settled] = []
         self._steps = 0
         self._covered: list[int] | None = None
@@ -587,15 +585,14 @@ class ReadObserver:
         outcome = Outcome(waited_s, landed, failed, in_flight)
         self._waited(step, (site, covered, outcome, self._clock()))
 
-    def _waited(self, step: _Step, wait: _Wait) -> None:
+    def _waited(self, step: _Step, wait: Wait) -> None:
         """A barrier has returned: little is done before the forward goes on."""
         _, _, outcome, _ = wait
         step.blocked_s += outcome.waited_s
         self.news = True
         self._uncounted.append(wait)
         bad = outcome.failed or outcome.in_flight
-        # A span says which reads had landed when its barrier returned, so it cannot be put off.
-        if bad or outcome.waited_s >= SHORT_WAIT_S or self._spans is not None:
+        if bad or outcome.waited_s >= SHORT_WAIT_S:
             self._count_waits()
 
     def _count_waits(self) -> None:
@@ -603,11 +600,11 @@ class ReadObserver:
         if not self._uncounted:
             return
         waits, self._uncounted = self._uncounted, []
-        for site, covered, outcome, ended_at in waits:
-            kept = None
-            if self._spans is not None:
-                kept = self._spans.barrier(site, covered, outcome, ended_at)
-            self.metrics.barrier(site, outcome, kept)
+        examples = None if self._spans is None else self._spans.waited(waits)
+        for (site, covered, outcome, _), example in zip(
+            waits, examples or repeat(None), strict=False
+        ):
+            self.metrics.barrier(site, outcome, example)
             if site == "layer":
                 self.metrics.layer_waited(covered[0].layer, outcome.waited_s)
 
@@ -642,6 +639,7 @@ class ReadObserver:
 
     def _record_step(self, step: _Step) -> None:
         """Record a step that had reads; one that never ended was failed by vLLM."""
+        self._count_waits()
         self._unrecorded = None
         if self._spans is None:
             return

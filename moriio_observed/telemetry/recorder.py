@@ -7,10 +7,10 @@ as the sampler says. Pure: no OpenTelemetry here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moriio_observed.barrier import Outcome
+from moriio_observed.barrier import Wait
 from moriio_observed.containment import Containment, contained
 from moriio_observed.reads import Exposure, Read, RequestReads
 from moriio_observed.telemetry.records import (
@@ -24,18 +24,15 @@ from moriio_observed.telemetry.span_queue import Sampler, SpanQueue
 
 __all__ = ["StepRecorder"]
 
-_Barrier = tuple[float, Outcome, str, int, int]
-"""When it ended, how, its site, the layer of its first read, and how many it covered."""
 
-
-def _barrier_record(barrier: _Barrier) -> BarrierRecord:
-    ended_at, outcome, site, layer, reads = barrier
+def _barrier_record(wait: Wait) -> BarrierRecord:
+    site, covered, outcome, ended_at = wait
     return BarrierRecord(
         ended_at - outcome.waited_s,
         outcome.waited_s,
         site,
-        layer if site == "layer" else None,
-        reads,
+        covered[0].layer if site == "layer" else None,
+        len(covered),
         outcome.failed,
         outcome.in_flight,
     )
@@ -46,8 +43,8 @@ class _OpenRead:
     context: SpanContext
     parent: SpanContext | None
     request: RequestReads
+    kept: bool
     steps: list[SpanContext] = field(default_factory=list)
-    kept: bool = False
     seen_at: float | None = None
     exposure: Exposure | None = None
     action: str | None = None
@@ -85,19 +82,22 @@ class StepRecorder:
         self._clock = clock
         self._parents: dict[str, str] = {}
         self._open: dict[str, _OpenRead] = {}
+        self._posted: list[tuple[RequestReads, bool]] = []
         # Of the step that runs.
-        self._barriers: list[_Barrier] = []
+        self._barriers: list[Wait] = []
         self._in_step: dict[str, _OpenRead] = {}
         self._keeping = False
 
     @contained
     def know(self, traceparents: Mapping[str, str]) -> None:
         """Requests that will be read carry these trace contexts."""
+        self._open_posted()
         self._parents.update(traceparents)
 
     @contained
     def forget(self, request_ids: Iterable[str]) -> None:
         """Requests are gone: what was not read yet never will be."""
+        self._open_posted()
         for request_id in request_ids:
             self._parents.pop(request_id, None)
 
@@ -109,42 +109,56 @@ class StepRecorder:
             request: They.
             in_step: Whether the step that runs may wait for them.
         """
-        request_id = request.request_id
-        if (earlier := self._open.pop(request_id, None)) is not None:
-            self._close(earlier, "superseded", ())
-        text = self._parents.pop(request_id, None)
-        parent = parse_traceparent(text) if text else None
-        context = self._sampler.child(parent, request_id)
-        opened = self._open[request_id] = _OpenRead(context, parent, request, kept=context.sampled)
-        if in_step:
-            self._in_step[request_id] = opened
-            self._keeping = self._keeping or opened.kept
+        self._posted.append((request, in_step))
+
+    def _open_posted(self) -> None:
+        """Open the spans of what was posted since the last call.
+
+        For all requests of a step at once: one by one, amid upstream's posting, each takes longer.
+        """
+        if not self._posted:
+            return
+        posted, self._posted = self._posted, []
+        for request, in_step in posted:
+            request_id = request.request_id
+            if (earlier := self._open.pop(request_id, None)) is not None:
+                self._close(earlier, "superseded", (), request.posted_at)
+            text = self._parents.pop(request_id, None)
+            parent = parse_traceparent(text) if text else None
+            context = self._sampler.child(parent, request_id)
+            opened = self._open[request_id] = _OpenRead(context, parent, request, context.sampled)
+            if in_step:
+                self._in_step[request_id] = opened
+                self._keeping = self._keeping or opened.kept
 
     @contained
-    def barrier(
-        self, site: str, covered: list[Read], outcome: Outcome, ended_at: float
-    ) -> SpanContext | None:
-        """A barrier call has ended.
+    def waited(self, waits: Sequence[Wait]) -> list[SpanContext | None] | None:
+        """Barrier calls have ended, in this order, and nothing else has looked at reads meanwhile.
 
-        Returns the span of a request that has waited in it and is kept, for an exemplar.
+        Returns for each the span of a request that has waited in it and is kept, for an exemplar;
+        None if there is none at all.
         """
-        first = covered[0]
-        self._barriers.append((ended_at, outcome, site, first.layer, len(covered)))
-        remarkable = (
-            outcome.waited_s >= self._slow_wait_s or outcome.failed > 0 or outcome.in_flight > 0
-        )
-        if remarkable or self._keeping or len(self._barriers) == 1:
-            self._waited(
-                {read.request.request_id for read in covered}, ended_at, remarkable=remarkable
+        self._open_posted()
+        # The first of a step covers every request that the step waits for.
+        first = not self._barriers
+        self._barriers += waits
+        for _, covered, outcome, ended_at in waits:
+            remarkable = (
+                outcome.waited_s >= self._slow_wait_s or outcome.failed > 0 or outcome.in_flight > 0
             )
-        if not self._keeping:
-            return None
+            if first or remarkable or self._keeping:
+                self._waited(covered, ended_at, remarkable=remarkable)
+            first = False
+        return [self._example(covered) for _, covered, _, _ in waits] if self._keeping else None
+
+    def _example(self, covered: Iterable[Read]) -> SpanContext | None:
         waiting = (self._open.get(read.request.request_id) for read in covered)
         return next((one.context for one in waiting if one is not None and one.kept), None)
 
     @contained
     def let_run(self, request_ids: Iterable[str]) -> None:
         """The reads of these requests have landed, before they are run at all."""
+        self._open_posted()
         now = self._clock()
         for request_id in request_ids:
             if (waiting := self._open.get(request_id)) is not None:
@@ -152,10 +166,11 @@ class StepRecorder:
                 slow = now - waiting.request.posted_at >= self._slow_wait_s
                 waiting.kept = waiting.kept or slow
 
-    def _waited(self, request_ids: set[str], ended_at: float, *, remarkable: bool) -> None:
-        for request_id in request_ids:
+    def _waited(self, covered: Iterable[Read], ended_at: float, *, remarkable: bool) -> None:
+        for request_id in {read.request.request_id for read in covered}:
             if (waiting := self._open.get(request_id)) is not None:
-                # What has landed is not among the open ones any more.
+                # What has landed is not among the open ones any more: the last call to cover a
+                # request of which nothing is open has seen its end.
                 waiting.seen_at = None if waiting.request.open else ended_at
                 waiting.kept = waiting.kept or remarkable
                 self._in_step[request_id] = waiting
@@ -164,6 +179,7 @@ class StepRecorder:
     @contained
     def exposed(self, exposure: Exposure, action: str) -> None:
         """A request was exposed, or given up before it could be."""
+        self._open_posted()
         found = self._open.get(exposure.request_id)
         if found is not None:
             found.kept = True
@@ -184,6 +200,7 @@ class StepRecorder:
         failed: bool,
     ) -> None:
         """A step that had reads has ended; arguments as in `StepRecord`."""
+        self._open_posted()
         barriers, self._barriers = self._barriers, []
         in_step, self._in_step = list(self._in_step.values()), {}
         self._keeping = False
@@ -222,18 +239,22 @@ class StepRecorder:
         self, request: RequestReads, outcome: str, errors: Iterable[str]
     ) -> SpanContext | None:
         """The account of a request's reads was closed; returns their span if it is kept."""
+        self._open_posted()
         found = self._open.get(request.request_id)
         if found is None or found.request is not request:
             return None
         del self._open[request.request_id]
-        return self._close(found, outcome, tuple(errors))
+        # Accounts are closed after the forward, long after a barrier may have seen the end.
+        seen_at = found.seen_at if outcome == "landed" else None
+        ended_at = self._clock() if seen_at is None else seen_at
+        return self._close(found, outcome, tuple(errors), ended_at)
 
-    def _close(self, read: _OpenRead, outcome: str, errors: tuple[str, ...]) -> SpanContext | None:
+    def _close(
+        self, read: _OpenRead, outcome: str, errors: tuple[str, ...], ended_at: float
+    ) -> SpanContext | None:
         if not (read.kept or outcome != "landed"):
             return None
         request = read.request
-        # Accounts are closed after the forward, long after a barrier may have seen the end.
-        seen_at = read.seen_at if outcome == "landed" else None
         missing = {one.layer for one in (*request.failed, *request.open)}
         self._queue.put(
             ReadRecord(
@@ -245,7 +266,7 @@ class StepRecorder:
                 nbytes=request.nbytes,
                 layers=request.total,
                 started_at=request.posted_at,
-                ended_at=self._clock() if seen_at is None else seen_at,
+                ended_at=ended_at,
                 outcome=outcome,
                 errors=errors,
                 missing=tuple(sorted(missing)),

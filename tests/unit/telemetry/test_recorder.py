@@ -129,6 +129,22 @@ def test_a_read_ends_when_a_barrier_has_seen_it_land_not_when_its_account_is_clo
     assert read.ended_at == pytest.approx(barrier.started_at + barrier.waited_s)
 
 
+def test_a_read_ends_with_the_last_of_the_short_waits_for_it() -> None:
+    worker = Traced(ratio=1)
+    worker.learn_hooks()
+    worker.recorded()
+    worker.begin("r")
+    started = worker.clock()
+    for status, delay in zip(worker.post("r"), (0.001, 0.003, 0.006), strict=True):
+        worker.clock.at(delay, status.land)
+    worker.observer.before_forward("NONE")
+    worker.layers()
+    worker.clock.sleep(5)
+    worker.end("r")
+    [read] = worker.reads()
+    assert read.ended_at - started == pytest.approx(0.006, abs=1e-3)
+
+
 def test_barriers_of_layers_name_their_layer() -> None:
     worker = Traced()
     worker.learn_hooks()
@@ -318,9 +334,12 @@ def test_reads_that_are_posted_again_end_the_span_of_the_first() -> None:
     worker = Traced()
     worker.begin("r")
     worker.post("r")
-    worker.post("r")
+    worker.clock.sleep(1)
+    again_at = worker.clock()
+    land(worker.post("r"))
+    worker.step("r")
     [first] = worker.reads()
-    assert first.outcome == "superseded"
+    assert (first.outcome, first.ended_at) == ("superseded", again_at)
 
 
 def test_with_a_guard_the_wait_before_a_request_is_run_is_what_counts() -> None:
@@ -379,6 +398,18 @@ def test_the_context_of_a_request_that_is_gone_before_it_is_read_is_forgotten() 
     worker.slow("r")
     _, read = worker.both()
     assert read.parent is None
+
+
+def test_the_context_of_a_request_that_is_gone_once_it_is_read_is_still_its_own() -> None:
+    worker = Traced()
+    worker.begin("other", before=False, traceparents={"r": SAMPLED})
+    worker.observer.end_forward()
+    statuses = worker.post("r")
+    worker.observer.finish(["r"])
+    land(statuses)
+    worker.observer.settle(["r"], recovers=False)
+    [read] = worker.reads()
+    assert read.parent == parse_traceparent(SAMPLED)
 
 
 def test_a_kept_request_that_waited_is_the_waits_exemplar() -> None:
