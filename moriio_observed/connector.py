@@ -41,8 +41,9 @@ __all__ = ["ObservedMoRIIOConnector"]
 
 logger = get_logger(__name__)
 
-FLUSH_S = 1.0
-"""A step with nothing to say sends what was counted at most this often, seconds."""
+LOOK_S, FLUSH_S = 1.0, 5.0
+"""How often a step with nothing to say looks for a peer's failure, and sends what was counted,
+seconds: at rest that is how many steps there were, and what it sends costs three processes."""
 
 
 class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
@@ -66,6 +67,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             super().shutdown()
             raise
         self._known = seams.era is not Era.UNKNOWN
+        self._look_at = time.monotonic() + LOOK_S
         self._flush_at = time.monotonic() + FLUSH_S
         self._news = False
         self._watch = NeverArmed
@@ -198,7 +200,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
 
     def get_kv_connector_stats(self) -> ObservedStats | None:
         """What was counted since the last step that had something to say, else None."""
-        if not self._has_news() and time.monotonic() < self._flush_at:
+        if not self._has_news() and time.monotonic() < self._look_at:
             return None
         delta: Payload | None = self._statistics.tell(self._take_delta)
         if self._statistics.broken:
@@ -236,6 +238,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             if source is not None:
                 self._news, source.news = self._news or source.news, False
         now = time.monotonic()
+        self._look_at = now + LOOK_S
         if not self._news and now < self._flush_at:
             return None
         self._news = False

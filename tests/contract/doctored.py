@@ -119,6 +119,7 @@ def find_facts(renamed: dict[str, str]) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scripted, "ScriptedWorker", Worker)
         patch.setattr(moriio_connector, "MoRIIOConnectorScheduler", Scheduler)
+        patch.setattr(module, "LOOK_S", 0)
         patch.setattr(module, "FLUSH_S", 0)
         bare = scripted.Decode(patch, connector=moriio_connector.MoRIIOConnector)
         upstream_trace, _ = play(bare)

@@ -492,6 +492,7 @@ def test_a_connector_that_keeps_its_worker_elsewhere_still_has_statistics(
 
     config = scripted.Decode(monkeypatch).config
     monkeypatch.setattr(upstream.MoRIIOConnector, "__init__", elsewhere)
+    monkeypatch.setattr("moriio_observed.connector.LOOK_S", 0)
     monkeypatch.setattr("moriio_observed.connector.FLUSH_S", 0)
     with caplog.at_level(logging.ERROR, logger="vllm.moriio_observed"):
         connector = ObservedMoRIIOConnector(

@@ -26,6 +26,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_connector
 from moriio_observed import upstream  # noqa: E402
 from moriio_observed.barrier import Era, place  # noqa: E402
 from moriio_observed.config import SettingsError  # noqa: E402
+from moriio_observed.connector import FLUSH_S, LOOK_S  # noqa: E402
 from moriio_observed.upstream.posting import Posting  # noqa: E402
 from tests.unit.scripted import LAYERS, Decode, ScriptedWorker  # noqa: E402
 
@@ -342,16 +343,31 @@ def test_a_step_without_reads_sends_no_statistics_of_its_own(decode: Any) -> Non
     assert d.step("r", loads_first=False).stats is None
 
 
-def test_what_a_quiet_step_counted_travels_after_a_second(
+def test_what_quiet_steps_counted_travels_after_a_while(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     d = decode()
     land_soon(d)
     d.step("r", reading=["r"])
     d.step("r", loads_first=False)
-    monkeypatch.setattr(d.connector, "_flush_at", d.connector._flush_at - 1.0)
+    monkeypatch.setattr(d.connector, "_look_at", d.connector._look_at - LOOK_S)
+    assert d.step("r", loads_first=False).stats is None
+    monkeypatch.setattr(d.connector, "_look_at", d.connector._look_at - LOOK_S)
+    monkeypatch.setattr(d.connector, "_flush_at", d.connector._flush_at - FLUSH_S)
     stats = d.step("r", loads_first=False).stats
-    assert stats.data["counters"]["steps_total|NONE|false"] == 2
+    assert stats.data["counters"]["steps_total|NONE|false"] == 3
+
+
+def test_a_peers_failure_is_looked_for_sooner_than_quiet_steps_are_told(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode()
+    d.step("r", loads_first=False)
+    failures = ["PEER_UNREACHABLE"]
+    monkeypatch.setattr(d.connector._hooks, "peer_failures", lambda: [failures.pop()])
+    monkeypatch.setattr(d.connector, "_look_at", d.connector._look_at - LOOK_S)
+    stats = d.step("r", loads_first=False).stats
+    assert stats.data["counters"]["peer_failures_total|PEER_UNREACHABLE"] == 1
 
 
 def test_a_layer_hook_allocates_nothing_while_no_read_is_in_flight(decode: Any) -> None:

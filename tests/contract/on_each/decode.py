@@ -160,7 +160,7 @@ class Decode:
         # Where the engine runs ahead, what a step brings comes with the next.
         for _ in range(1 + self.engine.ahead):
             for side in (self.engine.connector, self.engine.scheduler.connector):
-                _ours(side)._flush_at = float("-inf")
+                _ours(side)._look_at = _ours(side)._flush_at = float("-inf")
             step = self.step()
         return step
 

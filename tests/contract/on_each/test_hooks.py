@@ -123,7 +123,7 @@ class Alone:
         while time.monotonic() < deadline:
             self.engine.add(f"plain-{uuid.uuid4().hex}", PROMPT, max_tokens=1)
             for side in (self.engine.connector, self.engine.scheduler.connector):
-                side._flush_at = float("-inf")
+                side._look_at = side._flush_at = float("-inf")
             stats = self.engine.step().stats
             counted = 0 if stats is None else payload_of(stats)["counters"].get(name, 0)
             if counted:
