@@ -473,7 +473,8 @@ _INSTRUMENTS = (
     _gauge(
         "hook_installed",
         "1 where the hook is in force on every rank that needs it; 0 where one could not install it"
-        " on this vLLM, or stepped back after an error of our own, and its numbers stand still.",
+        " on this vLLM, or stepped back after an error of our own, and its numbers stand still. Not"
+        " there before the engine's first step.",
         labels=("hook",),
         fold=Fold.MIN,
     ),
