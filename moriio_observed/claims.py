@@ -411,6 +411,7 @@ class Claims:
         if blocks != self._told_blocks:
             self._told_blocks = blocks
             self._aggregate.gauge("quarantined_blocks").set(blocks)
+            self.news = True
 
     def _forget(self, request_id: str) -> None:
         """No read of a request is in flight any more, or it has lost its blocks."""

@@ -70,6 +70,7 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         self._look_at = time.monotonic() + LOOK_S
         self._flush_at = time.monotonic() + FLUSH_S
         self._news = False
+        self._held = 0
         self._watch = NeverArmed
         ways_out = self._ways_out = WaysOut(settings, there)
         exponential = there is not None and there.exponential
@@ -238,8 +239,9 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
             if source is not None:
                 self._news, source.news = self._news or source.news, False
         now = time.monotonic()
-        self._look_at = now + LOOK_S
-        if not self._news and now < self._flush_at:
+        if looks := now >= self._look_at:
+            self._look_at = now + LOOK_S
+        if not (self._news or now >= self._flush_at or (looks and self._gauges_move())):
             return None
         self._news = False
         self._flush_at = now + FLUSH_S
@@ -247,9 +249,17 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         if self._hooks is not None and self._observer is not None:
             self._set_gauges(self._hooks, self._observer)
         if self._known and self.connector_scheduler is not None and self._claims is None:
-            held = upstream.deferred_sends(self.connector_scheduler)
-            self._aggregate.gauge("deferred_sends").set(held)
+            self._held = upstream.deferred_sends(self.connector_scheduler)
+            self._aggregate.gauge("deferred_sends").set(self._held)
         return self._aggregate.delta()
+
+    def _gauges_move(self) -> bool:
+        """Whether a gauge is not as it was told: a read in flight ages, P holds more or fewer."""
+        if self._observer is not None:
+            return self._observer.ledger.in_flight > 0
+        if self._known and self.connector_scheduler is not None and self._claims is None:
+            return upstream.deferred_sends(self.connector_scheduler) != self._held
+        return False
 
     def _count_losses(self) -> None:
         if self._ways_out is not None:

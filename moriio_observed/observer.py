@@ -446,6 +446,8 @@ class ReadObserver:
 
     def finish(self, request_ids: Collection[str]) -> None:
         """The scheduler has finished or preempted these requests: their blocks are free."""
+        # Before their reads are looked at: a span ends with the wait that saw the last one land.
+        self._count_waits()
         landed = self.ledger.finish(request_ids)
         if self._spans is not None:
             self._spans.forget(request_ids)

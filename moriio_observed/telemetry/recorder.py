@@ -82,7 +82,7 @@ class StepRecorder:
         self._clock = clock
         self._parents: dict[str, str] = {}
         self._open: dict[str, _OpenRead] = {}
-        self._posted: list[tuple[RequestReads, bool]] = []
+        self._posted: dict[str, tuple[RequestReads, bool]] = {}
         # Of the step that runs.
         self._barriers: list[Wait] = []
         self._in_step: dict[str, _OpenRead] = {}
@@ -109,7 +109,13 @@ class StepRecorder:
             request: They.
             in_step: Whether the step that runs may wait for them.
         """
-        self._posted.append((request, in_step))
+        request_id = request.request_id
+        if request_id in self._posted:
+            self._open_posted()
+        self._posted[request_id] = request, in_step
+        if request_id in self._open:
+            # What is missing of its earlier reads is what is in flight now.
+            self._open_posted()
 
     def _open_posted(self) -> None:
         """Open the spans of what was posted since the last call.
@@ -118,9 +124,8 @@ class StepRecorder:
         """
         if not self._posted:
             return
-        posted, self._posted = self._posted, []
-        for request, in_step in posted:
-            request_id = request.request_id
+        posted, self._posted = self._posted, {}
+        for request_id, (request, in_step) in posted.items():
             if (earlier := self._open.pop(request_id, None)) is not None:
                 self._close(earlier, "superseded", (), request.posted_at)
             text = self._parents.pop(request_id, None)

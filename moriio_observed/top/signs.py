@@ -18,8 +18,9 @@ from moriio_observed.top.words import number, seconds
 STUCK_SHARE = 0.5
 """A read that has used up this share of its deadline will not make it; as in the alert
 MoriioReadsStuck."""
-STALL_S = 5.0
-"""Forward steps take milliseconds: after so long, somebody waits."""
+STALL_S = 10.0
+"""Forward steps take milliseconds, and quiet ones are told every five seconds: after twice that,
+somebody waits."""
 STALLED_S = 60.0
 """As in the alert MoriioStepStalled."""
 _STEADY = frozenset({f"{PREFIX}reads_posted_total", "vllm:request_success_total"})

@@ -358,6 +358,17 @@ def test_what_quiet_steps_counted_travels_after_a_while(
     assert stats.data["counters"]["steps_total|NONE|false"] == 3
 
 
+def test_how_old_a_read_in_flight_is_travels_sooner_than_quiet_steps_are_told(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = decode(guard="recompute")
+    d.step("other", reading=["r"])
+    assert d.step("other").stats is None
+    monkeypatch.setattr(d.connector, "_look_at", d.connector._look_at - LOOK_S)
+    stats = d.step("other").stats
+    assert stats.data["gauges"]["oldest_read_age_seconds|0"]["rank 0"][1] > 0
+
+
 def test_a_peers_failure_is_looked_for_sooner_than_quiet_steps_are_told(
     decode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from moriio_observed.telemetry.records import (
 )
 from moriio_observed.telemetry.span_queue import Records, Sampler, SpanQueue
 from tests.unit.fakes import FakeClock
-from tests.unit.stepping import Worker, land
+from tests.unit.stepping import LAYERS, Worker, land
 
 TRACE = 0xABC
 CALLER = 0x77
@@ -143,6 +143,26 @@ def test_a_read_ends_with_the_last_of_the_short_waits_for_it() -> None:
     worker.end("r")
     [read] = worker.reads()
     assert read.ended_at - started == pytest.approx(0.006, abs=1e-3)
+
+
+def test_what_lands_after_the_last_wait_does_not_end_with_it_though_its_request_has_finished() -> (
+    None
+):
+    worker = Traced(ratio=1)
+    worker.learn_hooks()
+    worker.recorded()
+    # Who has finished is not known when the step begins.
+    worker.observer.begin_step(StepNotes(), "NONE")
+    first, *others = worker.post("r")
+    worker.clock.at(0.001, first.land)
+    worker.observer.before_forward("NONE")
+    worker.layers(LAYERS[:1])
+    worker.clock.sleep(5)
+    land(others)
+    worker.observer.finish(["r"])
+    worker.end("r")
+    [read] = worker.reads()
+    assert read.ended_at == worker.clock()
 
 
 def test_barriers_of_layers_name_their_layer() -> None:
@@ -340,6 +360,20 @@ def test_reads_that_are_posted_again_end_the_span_of_the_first() -> None:
     worker.step("r")
     [first] = worker.reads()
     assert (first.outcome, first.ended_at) == ("superseded", again_at)
+
+
+def test_missing_of_reads_that_are_posted_again_is_what_was_in_flight_then() -> None:
+    worker = Traced(placement=Placement.GATE)
+    worker.begin("others")
+    earlier = worker.post("r")
+    worker.end()
+    worker.begin("others")
+    worker.post("r")
+    land(earlier)
+    worker.end()
+    worker.observer.settle(["r"], recovers=False)
+    first, _ = worker.reads()
+    assert (first.outcome, first.missing) == ("superseded", (0, 1, 2))
 
 
 def test_with_a_guard_the_wait_before_a_request_is_run_is_what_counts() -> None:
