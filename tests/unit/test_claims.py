@@ -228,6 +228,19 @@ def test_blocks_of_a_request_that_ends_are_held_until_every_rank_has_settled() -
     assert rig.pool.referenced() == [1, 1, 1]
 
 
+def test_how_many_blocks_are_held_is_news_whenever_it_changes() -> None:
+    rig = Rig()
+    request = request_of()
+    rig.schedule(request)
+    rig.claims.news = False
+    rig.claims.finished(request, LOCAL)
+    assert rig.claims.news
+    rig.settle("r", ranks=1)
+    rig.claims.news = False
+    rig.settle("r", ranks=1)
+    assert rig.claims.news
+
+
 def test_blocks_whose_reads_have_ended_are_not_held() -> None:
     rig = Rig()
     request = request_of()

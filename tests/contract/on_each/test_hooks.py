@@ -140,6 +140,17 @@ def alone(model: Path) -> Iterator[Alone]:
     engine.shutdown()
 
 
+def test_how_much_is_held_is_told_as_soon_as_it_is_looked_at(alone: Alone) -> None:
+    connector = alone.engine.scheduler.connector
+    connector._look_at = connector._flush_at = float("inf")
+    alone.hold()
+    connector._look_at = float("-inf")
+    told = payload_of(connector.get_kv_connector_stats())["gauges"]
+    assert told["deferred_sends"]["scheduler"][1] == 1
+    connector._look_at = float("-inf")
+    assert connector.get_kv_connector_stats() is None
+
+
 def test_a_release_is_counted(alone: Alone) -> None:
     transfer_id = alone.hold()
     wrapper = alone.engine.connector.connector_worker.moriio_wrapper
