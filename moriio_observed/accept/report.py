@@ -170,11 +170,14 @@ def _markdown(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[Text | Padding]:
-    """What a person reads, worst first."""
-    for claim in report["claims"]:
+    """What a person reads, worst first; what is not proven for one reason stands together."""
+    claims = sorted(report["claims"], key=_shared)
+    for claim, next_one in zip(claims, [*claims[1:], None], strict=True):
         verdict = Verdict(claim["verdict"])
         head = Text.assemble((verdict.upper(), _STYLES[verdict]), "  ", (claim["name"], "bold"))
         yield head.append(f"  {claim['claim']}")
+        if verdict is Verdict.NOT_PROVEN and next_one and claim["reason"] == next_one["reason"]:
+            continue
         body = Table.grid(padding=(0, 2))
         body.add_column(style="dim")
         body.add_column(overflow="fold")
@@ -188,6 +191,11 @@ def lines(report: Mapping[str, Any]) -> Iterator[Text | Padding]:
         yield Text(f"NOT COMPLETE: {report['ended']}", "bold")
     counts = Counter(claim["verdict"] for claim in report["claims"])
     yield Text(", ".join(f"{counts[str(verdict)]} {verdict}" for verdict in Verdict))
+
+
+def _shared(claim: Mapping[str, Any]) -> tuple[int, str]:
+    verdict = Verdict(claim["verdict"])
+    return list(Verdict).index(verdict), claim["reason"] if verdict is Verdict.NOT_PROVEN else ""
 
 
 def _told(number: Mapping[str, Any]) -> str:

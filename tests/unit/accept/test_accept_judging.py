@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from moriio_observed.accept.facts import Facts, Side, Watched
 from moriio_observed.accept.interval import interval, student_t
@@ -133,6 +135,19 @@ def test_every_report_is_json_and_can_be_shown(found: Facts) -> None:
     assert list(lines(told))
     table = [line for line in markdown(told).splitlines() if line.startswith("| ")]
     assert len(table) >= len(told["claims"])
+
+
+def test_what_several_claims_are_not_proven_for_is_told_once() -> None:
+    told = report(Facts()).as_dict()
+    stated = [claim | {"verdict": "not proven here"} for claim in told["claims"][:3]]
+    for claim, reason in zip(stated, ("no answer", "no card", "no answer"), strict=True):
+        claim["reason"] = reason
+    console = Console(width=200, record=True, file=io.StringIO())
+    for line in lines(told | {"claims": stated}):
+        console.print(line)
+    text = console.export_text()
+    assert (text.count("no answer"), text.count("no card")) == (1, 1)
+    assert all(claim["name"] in text for claim in stated)
 
 
 @many
