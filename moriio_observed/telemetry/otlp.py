@@ -161,7 +161,7 @@ class MetricOutlet:
 
     Args:
         readings: What is counted.
-        exporter: Made when the first export comes.
+        exporter: Makes one when an export comes and there is none.
         resource: Who sends.
         labels: Attributes of every data point: `model_name` and `engine`.
         interval_s: Between two exports, seconds.
@@ -212,9 +212,10 @@ class MetricOutlet:
         return 0
 
     def close(self, timeout_s: float) -> None:
-        """Give the connection up within `timeout_s` seconds."""
-        if self._exporter is not None:
-            self._exporter.shutdown(timeout_millis=timeout_s * 1e3)
+        """Give the connection up within `timeout_s` seconds; the next export makes a new one."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.shutdown(timeout_millis=timeout_s * 1e3)
 
     def _rendered(self, reading: Reading, at: float) -> MetricsData:
         points = _Points(

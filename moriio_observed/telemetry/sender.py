@@ -50,7 +50,7 @@ class Outlet(Protocol):
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Give the connection up within `timeout_s` seconds."""
+        """Give the connection up within `timeout_s` seconds; the next flush makes a new one."""
         ...
 
 
@@ -151,6 +151,9 @@ class Sender:
                 self._errors[signal].inc()
         rejected = self._rejected(signal)
         self._lost[signal].inc((lost or 0) + rejected)
+        if error is not None or lost:
+            # gRPC's threads wake all the time, also for a connection that nobody can make.
+            self._close(outlet, 0.0)
         if error is not None or lost or rejected:
             self._put_off(outlet)
             self._say(signal, hearing.reason(error, rejected))

@@ -223,7 +223,7 @@ class TraceOutlet:
     Args:
         queue: Where the records wait.
         builder: Makes them spans.
-        exporter: Made when the first is sent.
+        exporter: Makes one when spans are to be sent and there is none.
         interval_s: How long a record waits at most, seconds.
         batch: How many spans are sent in one call at most.
     """
@@ -273,9 +273,10 @@ class TraceOutlet:
         return lost
 
     def close(self, timeout_s: float) -> None:  # noqa: ARG002  (the exporter's takes no time)
-        """Give the connection up."""
-        if self._exporter is not None:
-            self._exporter.shutdown()
+        """Give the connection up; the next flush makes a new one."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.shutdown()
 
     def _lost(self, exporter: SpanExporter, spans: list[ReadableSpan]) -> int:
         try:

@@ -97,8 +97,9 @@ class Spans:
         return lost
 
     def close(self, timeout_s: float) -> None:
-        if self._exporter is not None:
-            self._exporter.shutdown()
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.shutdown()
 
 
 def to(endpoint: str, protocol: str, timeout_s: float = 0.5) -> Destination:
@@ -380,6 +381,25 @@ def test_a_reason_is_given_again_though_the_exporter_says_a_thing_once_a_minute(
     first, second = (line for line in said(caplog) if "do not go out" in line)
     assert "away" in first
     assert second == first
+
+
+@pytest.mark.parametrize("result", [1, OSError("away")])
+def test_a_connection_that_has_failed_is_given_up_at_once(
+    sender: Callable[..., Sender], result: int | Exception
+) -> None:
+    outlet = Script(result)
+    sender(outlet)
+    wait_for(outlet.flushed)
+    assert outlet.closed.wait(NEVER_S)
+
+
+def test_a_connection_that_works_is_kept(sender: Callable[..., Sender]) -> None:
+    outlet = Script(0, 0)
+    ours = sender(outlet)
+    wait_for(outlet.flushed)
+    ours.wake("traces")
+    wait_for(outlet.flushed)
+    assert not outlet.closed.is_set()
 
 
 # Shutdown.
