@@ -272,7 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput")
     parser.add_argument("--minutes", type=float, default=10.0, help="of load before")
     parser.add_argument("--starts", type=int, default=6, help="of all engines, at least 3")
-    parser.add_argument("--rounds", type=int, default=6, help="of each kind in every start")
+    parser.add_argument("--rounds", type=int, default=4, help="of each kind in every start")
     arguments = parser.parse_args()
     try:
         found = run(arguments.minutes, max(3, arguments.starts), max(1, arguments.rounds))
