@@ -42,8 +42,9 @@ __all__ = ["ObservedMoRIIOConnector"]
 logger = get_logger(__name__)
 
 LOOK_S, FLUSH_S = 1.0, 5.0
-"""How often a step with nothing to say looks for a peer's failure, and sends what was counted,
-seconds: at rest that is how many steps there were, and what it sends costs three processes."""
+"""How often a step with nothing to say looks for a peer's failure and for gauges that move, and how
+often it sends what was counted all the same, seconds: at rest that is how many steps there were,
+and what it sends costs three processes."""
 
 
 class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
@@ -248,18 +249,22 @@ class ObservedMoRIIOConnector(SchedulerSide, WorkerSide):
         self._sending.tell(self._count_losses)
         if self._hooks is not None and self._observer is not None:
             self._set_gauges(self._hooks, self._observer)
-        if self._known and self.connector_scheduler is not None and self._claims is None:
-            self._held = upstream.deferred_sends(self.connector_scheduler)
-            self._aggregate.gauge("deferred_sends").set(self._held)
+        if (held := self._held_sends()) is not None:
+            self._held = held
+            self._aggregate.gauge("deferred_sends").set(held)
         return self._aggregate.delta()
+
+    def _held_sends(self) -> int | None:
+        """How many sends this side defers; None where it is not one that sends."""
+        if self._known and self.connector_scheduler is not None and self._claims is None:
+            return upstream.deferred_sends(self.connector_scheduler)
+        return None
 
     def _gauges_move(self) -> bool:
         """Whether a gauge is not as it was told: a read in flight ages, P holds more or fewer."""
         if self._observer is not None:
             return self._observer.ledger.in_flight > 0
-        if self._known and self.connector_scheduler is not None and self._claims is None:
-            return upstream.deferred_sends(self.connector_scheduler) != self._held
-        return False
+        return self._held_sends() not in (None, self._held)
 
     def _count_losses(self) -> None:
         if self._ways_out is not None:

@@ -176,7 +176,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[Text | Padding]:
         verdict = Verdict(claim["verdict"])
         head = Text.assemble((verdict.upper(), _STYLES[verdict]), "  ", (claim["name"], "bold"))
         yield head.append(f"  {claim['claim']}")
-        if verdict is Verdict.NOT_PROVEN and next_one and claim["reason"] == next_one["reason"]:
+        if verdict is Verdict.NOT_PROVEN and next_one and _shared(claim) == _shared(next_one):
             continue
         body = Table.grid(padding=(0, 2))
         body.add_column(style="dim")
