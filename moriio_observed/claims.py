@@ -132,7 +132,7 @@ class Claims:
 
     def arrived(self, request: Any) -> None:
         """A request has come: the earliest moment at which its lease can be looked at."""
-        lease = Lease.read(upstream.params_of(request))
+        lease = self._lease(request)
         if lease is not None:
             self._clocks.arrived(lease)
 
@@ -195,7 +195,8 @@ class Claims:
         it, whose blocks on P they are.
         """
         if upstream.will_be_read(request):
-            first = self._transfers.first(self._transfer(request), request.request_id)
+            transfer = self._transfer(request, self._lease(request))
+            first = self._transfers.first(transfer, request.request_id)
             if self.guarded and not first:
                 upstream.will_read_nothing(request)
 
@@ -313,21 +314,23 @@ class Claims:
             return _NOT_WATCHED
         if self._stuck and self._quarantine:
             return _NO_ROOM
-        return self._staleness(request)
+        return self._staleness(request, self._lease(request))
 
-    def _staleness(self, request: Any) -> str | None:
-        lease = Lease.read(upstream.params_of(request))
-        if not self._transfers.first(self._transfer(request), request.request_id):
+    def _staleness(self, request: Any, lease: Lease | None) -> str | None:
+        if not self._transfers.first(self._transfer(request, lease), request.request_id):
             return "reused"
         if lease is not None and self._left(lease) <= 0:
             return "lease"
         return None
 
     @staticmethod
-    def _transfer(request: Any) -> str:
+    def _lease(request: Any) -> Lease | None:
+        return Lease.read(upstream.params_of(request))
+
+    @staticmethod
+    def _transfer(request: Any, lease: Lease | None) -> str:
         """What is read for a request; somebody may use a name again for another prefill."""
         transfer = upstream.transfer_of(request)
-        lease = Lease.read(upstream.params_of(request))
         return transfer if lease is None else f"{transfer} {lease.clock} {lease.issued_mono}"
 
     def _left(self, lease: Lease) -> float:
@@ -336,12 +339,12 @@ class Claims:
     def _note_reading(self, request: Any, computed: Collection[int]) -> None:
         request_id = request.request_id
         self._was_read.add(request_id)
-        lease = Lease.read(upstream.params_of(request))
+        lease = self._lease(request)
         if lease is None:
             self._aggregate.counter("lease_unknown_total").inc()
         else:
             self._lease_left[request_id] = self._left(lease)
-        if not self.guarded and (cause := self._staleness(request)):
+        if not self.guarded and (cause := self._staleness(request, lease)):
             self._tell_stale(request_id, cause, "reported")
             self._spread.spoil(request_id)
         if self.waits:

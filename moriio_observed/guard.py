@@ -91,10 +91,10 @@ class _Request:
         """Look at its reads up to the first in flight; return whether all have ended."""
         while self.open:
             layer, status = self.open[-1]
-            if status.Failed():
+            if not status.Succeeded():
+                if not status.Failed():
+                    return False
                 self.failed.append(layer)
-            elif not status.Succeeded():
-                return False
             self.open.pop()
         return self.posted
 

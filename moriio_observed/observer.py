@@ -253,7 +253,6 @@ class ReadObserver:
         remote: str,
         reads: Iterable[tuple[int, str, Status]],
         nbytes: int,
-        *,
         started_at: float,
         post_s: float,
     ) -> None:

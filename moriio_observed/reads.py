@@ -16,7 +16,7 @@ import enum
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 __all__ = [
     "CAUSES",
@@ -153,8 +153,7 @@ class Verdict:
         self.certain = self.certain or certain
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """How the reads of a request that upstream dropped had ended.
 
     Attributes:
@@ -246,11 +245,16 @@ class ReadLedger:
         flight is watched until it lands late. Returns None if there was nothing to enter.
         """
         request = RequestReads(request_id, remote, posted_at, nbytes)
+        own, by_layer = request.open, self.open_by_layer
         for layer, layer_name, status in reads:
             read = Read(request, layer, layer_name, status)
-            request.open[read] = None
-            self.open_by_layer.setdefault(layer_name, {})[read] = None
-        if not request.open:
+            own[read] = None
+            peers = by_layer.get(layer_name)
+            if peers is None:
+                by_layer[layer_name] = {read: None}
+            else:
+                peers[read] = None
+        if not own:
             return None
         if (earlier := self._requests.pop(request_id, None)) is not None:
             self._forget(earlier)
@@ -536,8 +540,13 @@ class ReadLedger:
             request.failed.append(read)
         elif request.gone:
             self._late_seen[request.held] += 1
-        self._unindex(read)
         self.in_flight -= 1
+        # As `_unindex`, without a call for each read.
+        peers = self.open_by_layer.get(read.layer_name)
+        if peers is not None:
+            peers.pop(read, None)
+            if not peers:
+                del self.open_by_layer[read.layer_name]
 
     def _unindex(self, read: Read) -> None:
         peers = self.open_by_layer.get(read.layer_name)

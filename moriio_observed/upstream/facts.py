@@ -168,17 +168,12 @@ def mori_version() -> str:
         return "unknown"
 
 
-def layer_index(layer_name: str, position: int) -> int:
-    """The index of a layer in the model, from its name, else its position among the caches."""
-    number = _number_in(layer_name)
-    return position if number is None else number
-
-
 # Asked for each read; a model has few layers.
 @functools.lru_cache(maxsize=4096)
-def _number_in(layer_name: str) -> int | None:
+def layer_index(layer_name: str, position: int) -> int:
+    """The index of a layer in the model, from its name, else its position among the caches."""
     found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", layer_name)
-    return int(found.group(1)) if found else None
+    return int(found.group(1)) if found else position
 
 
 def effective_warning(placement: Placement, era: Era, vllm_config: Any) -> str | None:

@@ -50,6 +50,7 @@ class Hooks:
         containment: Calls the observer; once it is broken, upstream's own barrier is in force.
         after_forward: Whether loads are being started after the forward has ended. What upstream
             waits for then is left to it.
+        posted: Where reads are noted, see `Posting`, while upstream posts those of a request.
         watch: The observer; None where nothing is read.
         cleans_up_nothing: Whether cleaning up does nothing while no transfer is tracked.
     """
@@ -65,10 +66,11 @@ class Hooks:
         self.tell = self.containment.tell
         self.news = False
         self.after_forward = False
+        self.posted: list[tuple[Any, Any]] | None = None
         self.watch: ReadObserver | None = None
         self.cleans_up_nothing = seams.cleans_up_transfers_only(worker)
         self._aggregate = aggregate
-        self._posting: Posting | None = None
+        self._posting = Posting()
         self._guard: Guard | None = None
         # Whether no request is run before its reads have landed.
         self._guarded = False
@@ -160,21 +162,28 @@ class Hooks:
 
     # Called by the mixins.
 
-    @contextmanager
-    def posting(self, read_blocks: Any, args: Any, kwargs: Any) -> Iterator[None]:
-        """Around the posting of one request's reads."""
-        posting = self._posting = Posting()
-        started = time.perf_counter()
-        self.tell(self._wake, started)
-        try:
-            yield
-        finally:
-            self._posting = None
-            post_s = time.perf_counter() - started
-            found = self._see(self._find, posting, read_blocks, args, kwargs)
-            if found is not None:
-                posted = partial(self.observer.posted, started_at=started, post_s=post_s)
-                self.tell(posted, *found)
+    def start_posting(self) -> None:
+        """Upstream is about to post the reads of one request."""
+        posting = Posting(time.perf_counter())
+        self.posted = posting.posted
+        self._posting = posting
+        if self.observer.idle:
+            self.tell(self._wake, posting.started_at)
+
+    def end_posting(self, read_blocks: Any, args: Any, kwargs: Any) -> None:
+        """It has posted them, or failed to."""
+        posting, self.posted = self._posting, None
+        post_s = time.perf_counter() - posting.started_at
+        # First: what the guard has not seen posted it would not wait for.
+        found = self._see(self._find, posting, read_blocks, args, kwargs)
+        if found is not None:
+            self.tell(self.observer.posted, *found, posting.started_at, post_s)
+        self.tell(self._count_rejected, posting)
+
+    def posted_elsewhere(self) -> None:
+        """A read was posted, and nobody has said for which request."""
+        if self.watch is not None and not self.containment.broken:
+            self.containment.step_back(RuntimeError("vLLM posts reads outside _read_blocks"))
 
     def _wake(self, at: float) -> None:
         self.observer.wake(at, after_forward=self.after_forward)
@@ -195,20 +204,13 @@ class Hooks:
         request_id = call["request_id"]
         with self.worker.moriio_wrapper.lock:
             by_layer = dict(self.worker._recving_transfers.get(request_id) or {})
-        posted = list(posting.reads_in(by_layer))
-        if posting.lost(status for _, _, status, _ in posted):
-            raise RuntimeError("vLLM keeps reads where moriio_observed does not look for them")
+        found, nbytes = posting.reads_in(by_layer)
         if not by_layer:
             return None
         self._tracked[request_id] = self.worker._recving_transfers_callback_addr.get(request_id)
         if self._guard is not None:
-            self._guard.posted(request_id, [(layer, status) for layer, _, status, _ in posted])
-        return (
-            request_id,
-            str(call["dst_engine_id"]),
-            [(layer, layer_name, status) for layer, layer_name, status, _ in posted],
-            sum(size for *_, size in posted),
-        )
+            self._guard.posted(request_id, [(layer, status) for layer, _, status in found])
+        return request_id, str(call["dst_engine_id"]), found, nbytes
 
     def _see(self, event: Callable[..., Any], *args: Any) -> Any:
         """Call what a guard goes by: as `tell`, but also after an error of ours."""
@@ -220,18 +222,9 @@ class Hooks:
             self.containment.step_back(error)
             return None
 
-    def read_posted(self, status: Any, transfer_size_byte: Any) -> None:
-        """One read was posted, or rejected because the send queue was full."""
-        if self.watch is not None:
-            self._see(self._collect, self._posting, status, transfer_size_byte)
-
-    def _collect(self, posting: Posting | None, status: Any, transfer_size_byte: Any) -> None:
-        if posting is None:
-            raise RuntimeError("vLLM posts reads outside _read_blocks")
-        # First: what the guard has not seen posted it would not wait for.
-        posting.add(status, transfer_size_byte)
-        if status.Failed() and "SQ full" in (status.Message() or ""):
-            self._send_queue_full.inc()
+    def _count_rejected(self, posting: Posting) -> None:
+        if rejected := posting.rejected:
+            self._send_queue_full.inc(rejected)
 
     def upstream_covers(self, statuses: Any) -> None:
         """Upstream starts a wait for these statuses."""

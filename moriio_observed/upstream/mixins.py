@@ -29,9 +29,13 @@ class ObservedWorker(ObservedProducer):
     _recving_transfers: dict[str, Any]
 
     def _read_blocks(self, *args: Any, **kwargs: Any) -> Any:
+        hooks = self._moriio_observed
         read_blocks = super()._read_blocks  # type: ignore[misc]
-        with self._moriio_observed.posting(read_blocks, args, kwargs):
+        hooks.start_posting()
+        try:
             return read_blocks(*args, **kwargs)
+        finally:
+            hooks.end_posting(read_blocks, args, kwargs)
 
     def _pop_done_transfers(self, *args: Any, **kwargs: Any) -> Any:
         hooks = self._moriio_observed
@@ -74,12 +78,16 @@ class ObservedWrapper:
     _moriio_observed: Hooks
 
     def read_remote_data(self, transfer_size_byte: Any, *args: Any, **kwargs: Any) -> Any:
-        """As upstream; what was posted is told."""
+        """As upstream; what was posted is noted, with no call of ours: it happens for each read."""
         hooks = self._moriio_observed
         status = super().read_remote_data(  # type: ignore[misc]
             transfer_size_byte, *args, **kwargs
         )
-        hooks.read_posted(status, transfer_size_byte)
+        posted = hooks.posted
+        if posted is None:
+            hooks.posted_elsewhere()
+        else:
+            posted.append((status, transfer_size_byte))
         return status
 
     def waiting_for_transfer_complete(

@@ -307,7 +307,7 @@ def test_blocks_that_nobody_posted_reads_for_now_are_no_reads(decode: Any) -> No
     d.worker._recving_transfers_callback_addr["r"] = ("127.0.0.1", "62005", "tx-r")
     call = {"request_id": "r", "transfer_id": "tx-r", "dst_engine_id": "x"}
     found = d.worker._moriio_observed._find(Posting(), None, (), call)
-    d.connector._observer.posted(*found, started_at=0.0, post_s=0.0)
+    d.connector._observer.posted(*found, 0.0, 0.0)
     assert d.counted("reads_posted_total") == posted
 
 
