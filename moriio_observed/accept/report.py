@@ -103,11 +103,13 @@ class Report:
         }
 
     def _number(self, number: Number) -> dict[str, Any]:
-        value: float | str = number.value
+        found = {"name": self._clean(number.name), "value": self._value(number.value)}
+        return found if number.before is None else found | {"before": self._value(number.before)}
+
+    def _value(self, value: float | str) -> float | str:
         if isinstance(value, str) or not math.isfinite(value):
-            value = self._clean(str(value))  # JSON has no NaN
-        found = {"name": self._clean(number.name), "value": value}
-        return found if number.before is None else found | {"before": number.before}
+            return self._clean(str(value))  # JSON has no NaN
+        return value
 
     def _clean(self, text: str) -> str:
         return safe(self.privacy.clean(text), LONGEST)

@@ -137,6 +137,16 @@ def test_every_report_is_json_and_can_be_shown(found: Facts) -> None:
     assert len(table) >= len(told["claims"])
 
 
+def test_what_was_no_number_before_the_first_probe_is_told_as_text() -> None:
+    info = ("moriio_config_info", dict(INFO), 1.0)
+    before = Page((info, ("moriio_barrier_wait_seconds_sum", {}, -math.inf)))
+    decode = Side((Watched("decode", seen(before), seen(Page((info,)))),))
+    prefill = Side((Watched("prefill", seen(Page((info,)))),))
+    told = report(Facts(decode, prefill, probes=probes(3), settled=True, seconds=1.0)).as_dict()
+    evidence = [number for claim in told["claims"] for number in claim["evidence"]]
+    assert "-inf" in [number.get("before") for number in evidence]
+
+
 def test_what_several_claims_are_not_proven_for_is_told_once() -> None:
     told = report(Facts()).as_dict()
     stated = [claim | {"verdict": "not proven here"} for claim in told["claims"][:3]]
