@@ -15,7 +15,7 @@ help:
 	@echo 'make incident       the recorded incident in the shipped rules: who was paged when; KEEP=1 leaves a Prometheus with it'
 	@echo 'make lint           format, style, types, generated documents, dashboards, scripts'
 	@echo 'make bench          all benchmarks that need no pair, against their budgets, into build/bench.json: some minutes'
-	@echo 'make bench PAIR=1   a real pair, observed over bare, and with a dead collector: 40 minutes; MODES=1: in every barrier mode, hours'
+	@echo 'make bench PAIR=1   a real pair, observed over bare, and with a dead collector: 40 minutes; MODES=1: in every barrier mode, half an hour'
 	@echo 'make performance    docs/performance.md anew: make bench three times, PAIR=1 and MODES=1, the page; ARGS for the last'
 	@echo 'make docs           the documentation as a site, in build/site; SERVE=1 shows it while you write'
 	@echo 'make mutate         takes one hook away at a time: which contract test notices, per vLLM version'

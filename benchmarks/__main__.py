@@ -23,6 +23,7 @@ INSTALLED = None
 BENCHMARKS: dict[str, tuple[str | None, ...]] = {
     "idle": ("0.30.0", INSTALLED, "0.33.0"),
     "in_flight": ("0.30.0", INSTALLED, "0.33.0"),
+    "reading": ("0.30.0", INSTALLED, "0.33.0"),
     "waits": (INSTALLED,),
     "polling": (INSTALLED,),
     "overlap": ("0.30.0", INSTALLED, "0.33.0"),

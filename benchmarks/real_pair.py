@@ -11,6 +11,7 @@ meanwhile.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -32,7 +33,7 @@ BARRIERS = ("auto", "adaptive", "step", "layer", "upstream")
 SAME_AS_AUTO = "adaptive"
 """On the installed vLLM; so it is measured only when asked for."""
 LATENCIES_MS = (0, 1, 5, 20)
-TOKENS = 128
+TOKENS = 64
 """Of each answer."""
 ALONE, ALONE_TOKENS = 30, 4
 """Requests that are sent one at a time, and how long their answers are."""
@@ -57,6 +58,8 @@ class Bench:
         self.fleet = fleet
         self.mode = mode
         self.tokens = tokens
+        # No decode engine has seen a prompt before: it would read less of it.
+        self.seeds = itertools.count()
         # All of both decode engines on one core, all else on the other: where the kernel happens to
         # put them moves the throughput of a run by half.
         os.sched_setaffinity(0, {0})
@@ -83,7 +86,7 @@ class Bench:
         rates: dict[Server, list[float]] = {side: [] for side in self.clients}
         for number in range(pairs):
             # P has them cached the second time; what is timed comes after P.
-            asked = prompts(number, AT_ONCE)
+            asked = prompts(next(self.seeds), AT_ONCE)
             order = list(self.clients) if number % 2 else list(reversed(self.clients))
             for side in order:
                 cost = decode(Side(side, self.clients[side]), asked, self.tokens)
@@ -112,8 +115,8 @@ class Bench:
         """The share of the reads' time in which no step was blocked: one request at a time."""
         client, url = self.clients[self.ours], self.ours.ports.url
         before = scrape(url)
-        for number in range(ALONE):
-            tokens_of(client.ask(prompts(10_000 + number, 1), ALONE_TOKENS))
+        for _ in range(ALONE):
+            tokens_of(client.ask(prompts(next(self.seeds), 1), ALONE_TOKENS))
         after = scrape(url).since(before)
         blocked_s = after.total("moriio_step_blocked_seconds_sum")
         reading_s = after.total("moriio_requests_total") * latency_s
@@ -122,14 +125,21 @@ class Bench:
 
 
 def latencies(what: str, ours: Scrape, bare: Scrape) -> list[Row]:
-    """Time to the first token and per token, by vLLM's buckets."""
+    """Time to the first token and per token: means, and quantiles by vLLM's buckets."""
     found = []
     for name, histogram in HISTOGRAMS.items():
+        own, theirs = mean_of(ours, histogram), mean_of(bare, histogram)
+        found.append(ratio_of(f"{name}, mean, {what}", "ms", own * 1e3, theirs * 1e3))
         for quantile, q in QUANTILES.items():
             own, theirs = ours.quantile(histogram, q), bare.quantile(histogram, q)
             if own and theirs:
                 found.append(ratio_of(f"{name}, {quantile}, {what}", "ms", own * 1e3, theirs * 1e3))
     return found
+
+
+def mean_of(scraped: Scrape, histogram: str) -> float:
+    """The mean of what a histogram has observed."""
+    return scraped.total(f"{histogram}_sum") / scraped.total(f"{histogram}_count")
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
@@ -151,7 +161,7 @@ def main() -> int:
     modes = [mode for mode in MODES if mode != SAME_AS_AUTO]
     parser.add_argument("--modes", nargs="+", choices=MODES, default=modes)
     parser.add_argument("--latencies-ms", nargs="+", type=float, default=LATENCIES_MS)
-    parser.add_argument("--pairs", type=int, default=30, help="of measured runs, at least 10")
+    parser.add_argument("--pairs", type=int, default=10, help="of measured runs, at least 10")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of each answer")
     parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="seconds of load before")
     try:
