@@ -70,7 +70,6 @@ class Hooks:
         self.watch: ReadObserver | None = None
         self.cleans_up_nothing = seams.cleans_up_transfers_only(worker)
         self._aggregate = aggregate
-        self._posting = Posting()
         self._guard: Guard | None = None
         # Whether no request is run before its reads have landed.
         self._guarded = False
@@ -162,23 +161,23 @@ class Hooks:
 
     # Called by the mixins.
 
-    def start_posting(self) -> None:
+    def start_posting(self) -> Posting:
         """Upstream is about to post the reads of one request."""
         posting = Posting(time.perf_counter())
         self.posted = posting.posted
-        self._posting = posting
         if self.observer.idle:
             self.tell(self._wake, posting.started_at)
+        return posting
 
-    def end_posting(self, read_blocks: Any, args: Any, kwargs: Any) -> None:
+    def end_posting(self, posting: Posting, read_blocks: Any, args: Any, kwargs: Any) -> None:
         """It has posted them, or failed to."""
-        posting, self.posted = self._posting, None
+        self.posted = None
         post_s = time.perf_counter() - posting.started_at
-        # First: what the guard has not seen posted it would not wait for.
+        # First: an error of ours in what follows would leave them uncounted.
+        self._see(self._count_rejected, posting)
         found = self._see(self._find, posting, read_blocks, args, kwargs)
         if found is not None:
             self.tell(self.observer.posted, *found, posting.started_at, post_s)
-        self.tell(self._count_rejected, posting)
 
     def posted_elsewhere(self) -> None:
         """A read was posted, and nobody has said for which request."""

@@ -31,11 +31,11 @@ class ObservedWorker(ObservedProducer):
     def _read_blocks(self, *args: Any, **kwargs: Any) -> Any:
         hooks = self._moriio_observed
         read_blocks = super()._read_blocks  # type: ignore[misc]
-        hooks.start_posting()
+        posting = hooks.start_posting()
         try:
             return read_blocks(*args, **kwargs)
         finally:
-            hooks.end_posting(read_blocks, args, kwargs)
+            hooks.end_posting(posting, read_blocks, args, kwargs)
 
     def _pop_done_transfers(self, *args: Any, **kwargs: Any) -> Any:
         hooks = self._moriio_observed

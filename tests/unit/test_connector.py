@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import logging
 import math
 import pickle
 import threading
 import tracemalloc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -319,6 +321,17 @@ def test_a_rejected_post_is_backpressure_and_no_failure(decode: Any) -> None:
     assert d.counted("send_queue_full_total") == {"send_queue_full_total": 2}
     assert d.counted("reads_failed_total") == {}
     assert d.counted("unprotected_steps_total") == {}
+
+
+def test_what_was_posted_is_let_go_with_its_request(decode: Any) -> None:
+    d = decode()
+    d.step("r", reading=["r"], during=lambda: land(d.worker.session.posted))
+    posted = [weakref.ref(status) for status in d.worker.session.posted]
+    d.worker.session.posted.clear()
+    d.step("other", finished={"r"})
+    gc.collect()
+    assert len(posted) == len(LAYERS)
+    assert [status() for status in posted] == [None] * len(LAYERS)
 
 
 def test_reads_are_not_judged_by_a_forward_that_ran_before_they_were_posted(decode: Any) -> None:

@@ -172,6 +172,16 @@ def test_an_error_of_the_observer_changes_nothing(
     assert guarded.landed == ["lands"]
 
 
+def test_what_the_send_queue_rejects_is_counted_after_an_error_of_the_observer(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded.decode.connector._observer, "posted", broken)
+    for request_id in ("a", "b"):
+        guarded.worker.session.rejections = 2
+        guarded.step(request_id)
+    assert guarded.decode.counted("send_queue_full_total") == {"send_queue_full_total": 4}
+
+
 def test_a_failed_read_is_not_overlooked_because_it_could_not_be_counted(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
