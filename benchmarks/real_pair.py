@@ -128,18 +128,20 @@ def latencies(what: str, ours: Scrape, bare: Scrape) -> list[Row]:
     """Time to the first token and per token: means, and quantiles by vLLM's buckets."""
     found = []
     for name, histogram in HISTOGRAMS.items():
-        own, theirs = mean_of(ours, histogram), mean_of(bare, histogram)
-        found.append(ratio_of(f"{name}, mean, {what}", "ms", own * 1e3, theirs * 1e3))
-        for quantile, q in QUANTILES.items():
-            own, theirs = ours.quantile(histogram, q), bare.quantile(histogram, q)
+        told = {"mean": (mean_of(ours, histogram), mean_of(bare, histogram))} | {
+            quantile: (ours.quantile(histogram, q), bare.quantile(histogram, q))
+            for quantile, q in QUANTILES.items()
+        }
+        for word, (own, theirs) in told.items():
             if own and theirs:
-                found.append(ratio_of(f"{name}, {quantile}, {what}", "ms", own * 1e3, theirs * 1e3))
+                found.append(ratio_of(f"{name}, {word}, {what}", "ms", own * 1e3, theirs * 1e3))
     return found
 
 
-def mean_of(scraped: Scrape, histogram: str) -> float:
-    """The mean of what a histogram has observed."""
-    return scraped.total(f"{histogram}_sum") / scraped.total(f"{histogram}_count")
+def mean_of(scraped: Scrape, histogram: str) -> float | None:
+    """The mean of what a histogram has observed, None when it holds no observation."""
+    count = scraped.total(f"{histogram}_count")
+    return scraped.total(f"{histogram}_sum") / count if count else None
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:

@@ -76,7 +76,8 @@ def played(steps: Sequence[Step], observed: dict[str, Any], *, cut_short: bool) 
     with pytest.MonkeyPatch.context() as patch:
         if not cut_short:
             patch.setattr(ReadObserver, "at_rest", property(lambda _: False))
-        decode = Decode(patch, observed, layers=LAYERS)
+        # Both are to see the same, however long this machine takes for each.
+        decode = Decode(patch, observed, layers=LAYERS, transfer_timeout=60)
         session = decode.worker.session = Ending()
         seen = Seen(sent=decode.sent)
         running: list[str] = []
