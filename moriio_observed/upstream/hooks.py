@@ -165,7 +165,7 @@ class Hooks:
         """Upstream is about to post the reads of one request."""
         posting = Posting(time.perf_counter())
         self.posted = posting.posted
-        if self.observer.idle:
+        if self.watch is not None and self.watch.idle:
             self.tell(self._wake, posting.started_at)
         return posting
 
