@@ -58,8 +58,8 @@ def land(statuses: list[FakeStatus]) -> None:
         status.land()
 
 
-def land_soon(decode: Decode, after_s: float = 0.01, posted: int = len(LAYERS)) -> None:
-    """Land all reads once they have been posted, from another thread."""
+def land_soon(decode: Decode, after_s: float = 0.01, posted: int = len(LAYERS)) -> threading.Thread:
+    """Land all reads once they have been posted, from another thread, which is returned."""
 
     def wait_and_land() -> None:
         statuses = decode.worker.session.posted
@@ -68,7 +68,9 @@ def land_soon(decode: Decode, after_s: float = 0.01, posted: int = len(LAYERS)) 
         threading.Event().wait(after_s)
         land(statuses)
 
-    threading.Thread(target=wait_and_land, daemon=True).start()
+    landing = threading.Thread(target=wait_and_land, daemon=True)
+    landing.start()
+    return landing
 
 
 def test_a_read_is_entered_for_every_layer_that_upstream_posts(decode: Any) -> None:
@@ -325,7 +327,9 @@ def test_a_rejected_post_is_backpressure_and_no_failure(decode: Any) -> None:
 
 def test_what_was_posted_is_let_go_with_its_request(decode: Any) -> None:
     d = decode()
-    d.step("r", reading=["r"], during=lambda: land(d.worker.session.posted))
+    landing = land_soon(d)
+    d.step("r", reading=["r"])
+    landing.join()
     posted = [weakref.ref(status) for status in d.worker.session.posted]
     d.worker.session.posted.clear()
     d.step("other", finished={"r"})
