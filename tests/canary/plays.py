@@ -18,9 +18,9 @@ from moriio_observed.demo.metrics import scrape
 from moriio_observed.demo.phases import SLOW_READS
 from moriio_observed.demo.workload import prompts
 from tests.canary.routes import Route, late, past_the_prefill_engine, stale, twice
+from tests.canary.stage import ROUND
 from tests.faults.modes import BARE, LEASE_S, REPORT, Decode
 from tests.faults.rows import (
-    HUNG_LAYER,
     LATE_LAYER,
     ONE_FAILS,
     TENTH_FAILS,
@@ -42,6 +42,12 @@ ALL_LATE_S, LATE_LAYER_S = 3.0, 5.0
 """How late the reads of these faults land, seconds."""
 MID_READ_S = 1.8
 """So long reads take that begin within a lease and end after it, seconds."""
+HUNG_LAYER = {
+    "reset_ordinals": True,
+    "rules": [{"requests": list(range(3, ROUND)), "layers": [3], "hang": True}],
+}
+"""Of most probes of a round: one that lacks a layer may answer right all the same, since greedy
+tokens need not change, and the blocks it got may hold what the same prompt left there."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from moriio_observed.cli import main
 from moriio_observed.demo.measure import Observation
 from moriio_observed.demo.pair import Pair
 from moriio_observed.demo.workload import prompts
+from tests.canary.plays import HUNG_LAYER
 from tests.canary.routes import past_the_prefill_engine, stale
 from tests.canary.stage import ALIKE, ROUND, WORDS, choice, prober, recorded
-from tests.faults.rows import HUNG_LAYER, taking
+from tests.faults.rows import taking
 
 GetPair = Callable[..., Pair]
 Observe = Callable[[Pair], Observation]
