@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,8 @@ from tests.unit.scripted import Decode, ScriptedWorker, layer_names
 
 BARE = "bare"
 REQUESTS = (1, 8, 64, 256)
+TURN = 10
+"""So many steps of one number of requests at a time: the first finds cold caches, a median none."""
 RUNNING = 32
 """Requests that decode in every step and read nothing."""
 PATIENT = {"transfer_timeout": 3600.0}
@@ -91,15 +94,41 @@ def in_flight_step(decode: Decode, requests: int) -> Callable[[], None]:
     return step
 
 
-def micros(step: Callable[[], None], clean_up: CleanUp) -> tuple[list[float], list[float]]:
-    """Microseconds of a step around upstream's clean-up, and of that, round by round."""
-    around, inside = [], []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        step()
-        around.append((time.perf_counter() - started - clean_up.seconds) * 1e6)
-        inside.append(clean_up.seconds * 1e6)
-    return around, inside
+@dataclass
+class Taken:
+    """Microseconds of a step's hooks, step by step.
+
+    Attributes:
+        alone: With upstream's clean-up left out.
+        around: Around it.
+        inside: In it.
+    """
+
+    alone: list[float] = field(default_factory=list)
+    around: list[float] = field(default_factory=list)
+    inside: list[float] = field(default_factory=list)
+
+    def turn(self, step: Callable[[], None], clean_up: CleanUp) -> None:
+        """Take some steps with it, and as many without."""
+        for clean_up.left_out in (False, True):
+            for _ in range(TURN):
+                started = time.perf_counter()
+                step()
+                own = (time.perf_counter() - started - clean_up.seconds) * 1e6
+                if clean_up.left_out:
+                    self.alone.append(own)
+                else:
+                    self.around.append(own)
+                    self.inside.append(clean_up.seconds * 1e6)
+
+
+def in_turns(steps: Mapping[int, Callable[[], None]], clean_up: CleanUp) -> Mapping[int, Taken]:
+    """What each number of requests takes; all by turns, so that a busy machine hits all of them."""
+    taken = {requests: Taken() for requests in steps}
+    for _ in range(ROUNDS // TURN):
+        for requests, step in steps.items():
+            taken[requests].turn(step, clean_up)
+    return taken
 
 
 Curve = list[tuple[float, float]]
@@ -119,21 +148,20 @@ def rows(patch: pytest.MonkeyPatch) -> list[Row]:
         own: Curve = []
         whole: Curve = []
         theirs: Curve = []
-        for requests in REQUESTS:
-            decode = Decode(patch, layers=LAYERS, **settings)
-            clean_up.left_out = False
-            step = in_flight_step(decode, requests)
-            around, inside = micros(step, clean_up)
-            clean_up.left_out = True
-            alone, _ = micros(step, clean_up)
+        clean_up.left_out = False
+        steps = {
+            requests: in_flight_step(Decode(patch, layers=LAYERS, **settings), requests)
+            for requests in REQUESTS
+        }
+        for requests, taken in in_turns(steps, clean_up).items():
             name = f"{version}: step with {requests} requests in flight, {side}"
-            found.append(measured(f"{name}, upstream's clean-up left out", "us", alone))
-            found.append(measured(f"{name}, behind upstream's clean-up", "us", around))
+            found.append(measured(f"{name}, upstream's clean-up left out", "us", taken.alone))
+            found.append(measured(f"{name}, behind upstream's clean-up", "us", taken.around))
             if side == BARE:
-                found.append(measured(f"{name}, the clean-up", "us", inside))
-            own.append((requests, statistics.median(alone)))
-            whole.append((requests, statistics.median(around)))
-            theirs.append((requests, statistics.median(inside)))
+                found.append(measured(f"{name}, the clean-up", "us", taken.inside))
+            own.append((requests, statistics.median(taken.alone)))
+            whole.append((requests, statistics.median(taken.around)))
+            theirs.append((requests, statistics.median(taken.inside)))
         name = f"{version}: step with requests in flight, {side}"
         if side == BARE:
             found.append(curve_of(f"{name}, the clean-up", theirs))
