@@ -110,12 +110,13 @@ class Taken:
 
     def turn(self, step: Callable[[], None], clean_up: CleanUp) -> None:
         """Take some steps with it, and as many without."""
-        for clean_up.left_out in (False, True):
+        for left_out in (False, True):
+            clean_up.left_out = left_out
             for _ in range(TURN):
                 started = time.perf_counter()
                 step()
                 own = (time.perf_counter() - started - clean_up.seconds) * 1e6
-                if clean_up.left_out:
+                if left_out:
                     self.alone.append(own)
                 else:
                     self.around.append(own)

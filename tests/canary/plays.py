@@ -42,12 +42,13 @@ ALL_LATE_S, LATE_LAYER_S = 3.0, 5.0
 """How late the reads of these faults land, seconds."""
 MID_READ_S = 1.8
 """So long reads take that begin within a lease and end after it, seconds."""
-HUNG_LAYER = {
+HUNG_FOR_MOST = {
     "reset_ordinals": True,
     "rules": [{"requests": list(range(3, ROUND)), "layers": [3], "hang": True}],
 }
-"""Of most probes of a round: one that lacks a layer may answer right all the same, since greedy
-tokens need not change, and the blocks it got may hold what the same prompt left there."""
+"""Of most probes of a round, where the fault table harms two requests: one in twelve that lacked
+that layer answered right all the same, so a canary need not notice two. They are counted and named
+even then."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def recycled(harmed: Harm) -> Harm:
 
 SALAD = (
     Play("plain request to D", nothing, route=past_the_prefill_engine),
-    Play("hung layer", reads(HUNG_LAYER)),
+    Play("hung layer", reads(HUNG_FOR_MOST)),
     Play("all late", reads(taking(ALL_LATE_S)), lingers_s=ALL_LATE_S),
     Play("preemption", crowd),
     Play("late landing into reused blocks", reads(LATE_LAYER), lingers_s=LATE_LAYER_S),

@@ -15,10 +15,10 @@ from moriio_observed.cli import main
 from moriio_observed.demo.measure import Observation
 from moriio_observed.demo.pair import Pair
 from moriio_observed.demo.workload import prompts
-from tests.canary.plays import HUNG_LAYER
+from tests.canary.plays import HUNG_FOR_MOST
 from tests.canary.routes import past_the_prefill_engine, stale
 from tests.canary.stage import ALIKE, ROUND, WORDS, choice, prober, recorded
-from tests.faults.rows import taking
+from tests.faults.rows import HUNG_LAYER, taking
 
 GetPair = Callable[..., Pair]
 Observe = Callable[[Pair], Observation]
@@ -50,7 +50,7 @@ def test_a_healthy_pair_answers_as_the_single_engine_and_reads_for_every_probe(
     assert exposed == []
 
 
-@pytest.mark.parametrize("faults", [HUNG_LAYER, taking(3.0)], ids=["hung layer", "all late"])
+@pytest.mark.parametrize("faults", [HUNG_FOR_MOST, taking(3.0)], ids=["hung layer", "all late"])
 def test_salad_is_noticed_within_two_rounds_and_its_requests_are_named(
     pair: GetPair, http: Http, golden: Golden, observe: Observe, faults: Mapping[str, Any]
 ) -> None:
@@ -72,6 +72,28 @@ def test_salad_is_noticed_within_two_rounds_and_its_requests_are_named(
     _, exposed = said.settled(0)
     named = " ".join(event["request_id"] for event in exposed)
     assert [request for request in wrong if request not in named] == []
+
+
+def test_a_layer_that_hangs_for_two_probes_is_counted_whether_or_not_their_answers_are_right(
+    pair: GetPair, http: Http, golden: Golden, observe: Observe
+) -> None:
+    running = pair()
+    probing = prober(http, running.client, golden)
+    said = observe(running)
+    running.faults.set(HUNG_LAYER)
+    done = probing.round()
+    running.faults.clear()
+    # One more request brings the numbers of the last step.
+    running.client.ask(prompts(78, 1), max_tokens=1)
+    change, exposed = said.settled(0)
+    assert change.total("moriio_exposed_requests_total") == 2
+    named = {
+        probe.probe_id
+        for probe in done.probes
+        if any(probe.probe_id in event["request_id"] for event in exposed)
+    }
+    assert len(named) == 2
+    assert {probe.probe_id for probe in done.probes if probe.result is not Result.MATCH} <= named
 
 
 def test_a_router_that_passes_the_prefill_engine_by_is_noticed_at_once(
